@@ -175,7 +175,8 @@ def fork(
         )
         store = None if url is None else open_new_store(url, storage_options)
         _check_new(checkpoint, target, store, fs)
-        request.complete_reset(checkpoint)
+        if checkpoint.fs is fs:
+            request.complete_reset(checkpoint)
         batches, batch = request.select_batch(checkpoint)
         writer_id = request.writer_in_log(checkpoint)
         files = _files_of(checkpoint, batch, request)

@@ -109,7 +109,7 @@ def _repair_runs(checkpoint: Checkpoint, runs: RunFiles) -> list[Finding]:
             )  # fmt: skip
     try:
         reset = {RESET: runs.get(RESET)}
-    except FileNotFoundError:
+    except (FileNotFoundError, DataCorruptionError):
         reset = {}
     run.write(checkpoint, Truncation(-1, frozenset(lost)), reset)
     return found

@@ -10,6 +10,7 @@ import platform
 import struct
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from sparklog.checkpoint.log_backed.metadata_marker import MARKER_OF_RUNS, METADATA_FILE
@@ -64,14 +65,14 @@ class RunWriter:
     ) -> None:
         self._store, self._end, self._clock = store, end, clock
         self._id, self._directory = checkpoint_id, f"sparklog/{checkpoint_id}"
-        self._run = 0 if end is None else end.run + 1
+        self.run = 0 if end is None else end.run + 1
         self._owner = {
             "application": f"Python ({by})", "host": platform.node(), "process": os.getpid(),
             "runId": "",
         }  # fmt: skip
         self._retry_policy = retry_policy or RetryPolicy()
-        self._index = _Batches(self._run, first=1)  # the header is written last
-        self._pack = _Batches(self._run)
+        self._index = _Batches(self.run, first=1)  # the header is written last
+        self._pack = _Batches(self.run)
         self._pack_name = self._new_name("pack")
 
     def add(self, path: str, data: bytes, timestamp_ms: int) -> None:
@@ -111,7 +112,7 @@ class RunWriter:
         if self._end is not None:
             self.seal()
             begin["previous"] = {"run": self._end.run, "number": self._end.number}
-        if not self._create_entry(self._run, 0, begin):
+        if not self._create_entry(self.run, 0, begin):
             raise self._is_running()
 
     def seal(self) -> None:
@@ -126,6 +127,7 @@ class RunWriter:
             return
         if not self._create_entry(self._end.run, self._end.number, {"kind": "seal"}):
             raise self._is_running()
+        self._end = replace(self._end, is_sealed=True)
 
     def home(self) -> bytes:
         """Return the content of the object HOME."""
@@ -159,7 +161,7 @@ class RunWriter:
     def _put_pack(self) -> None:
         if self._pack.count:
             put_object(self._store, self._pack_name, self._pack.bytes())
-            self._pack, self._pack_name = _Batches(self._run), self._new_name("pack")
+            self._pack, self._pack_name = _Batches(self.run), self._new_name("pack")
 
     def _create_entry(self, run: int, number: int, header: Mapping[str, Any]) -> bool:
         fields = {
@@ -195,12 +197,12 @@ class RunWriter:
             policy.back_off(tries)
 
     def _headed(self, key: str, fields: Mapping[str, Any], run: int | None = None) -> bytes:
-        batches = _Batches(self._run if run is None else run)
+        batches = _Batches(self.run if run is None else run)
         batches.add(key, HEADER, _json(fields), self._clock())
         return batches.bytes()
 
     def _new_name(self, kind: str) -> str:
-        return f"{self._directory}/{kind}-{self._run:010}-{uuid.uuid4()}"
+        return f"{self._directory}/{kind}-{self.run:010}-{uuid.uuid4()}"
 
     def _is_running(self) -> LogLockedError:
         return LogLockedError(

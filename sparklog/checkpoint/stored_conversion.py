@@ -10,8 +10,10 @@ import os
 import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import islice
 from typing import Final
+from urllib.parse import urlsplit
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, batch_numbers
@@ -23,10 +25,16 @@ from sparklog.checkpoint.log_backed.metadata_marker import (
 )
 from sparklog.checkpoint.run_writer import RunWriter, put_object
 from sparklog.checkpoint.running_query import check_no_running_batch, plans_of
-from sparklog.checkpoint.stored_copies import OBJECTS, CopyInRuns, runs_of
+from sparklog.checkpoint.stored_copies import (
+    HADOOP_SCHEMES,
+    OBJECTS,
+    CopyInRuns,
+    runs_of,
+    spark_url,
+)
 from sparklog.checkpoint.stored_files import StoredFiles
-from sparklog.checkpoint.stored_runs import HOME
-from sparklog.checkpoint.truncation import Truncation, relocated
+from sparklog.checkpoint.stored_runs import HOME, RunEnd
+from sparklog.checkpoint.truncation import Truncation, below, relocated
 from sparklog.clock import Clock
 from sparklog.errors import DataCorruptionError, LogLockedError
 from sparklog.fs import FileSystem
@@ -46,9 +54,9 @@ def import_to_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
     store, files, size = checkpoint.fs.store, 0, 0
     if runs_of(checkpoint) is None:
         check_no_running_batch(Batches(checkpoint), clock())
-        before, files = plans_of(checkpoint), len(checkpoint.paths())
+        before, files, left = plans_of(checkpoint), len(checkpoint.paths()), _files_beside(store)
         copy = CopyInRuns(store, "import", clock)
-        replaced = relocated(checkpoint, _in_runs)
+        replaced = relocated(checkpoint, partial(_in_runs, checkpoint.path))
         size = copy.write(checkpoint, Truncation(-1, frozenset(), replaced))
         checkpoint.refresh()
         if plans_of(checkpoint) != before:
@@ -57,7 +65,6 @@ def import_to_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
                 path=checkpoint.path,
             )
         copy.create_home()
-        left = _files_beside(store)
     else:
         left = _files_beside(store)
         _check_one_history(checkpoint, store, left)
@@ -81,7 +88,9 @@ def export_from_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
     check_no_running_batch(Batches(checkpoint), clock())
     left = _files_beside(store)
     _check_one_history(checkpoint, store, left)
-    writer.seal()
+    for path in paths:
+        writer.refer(path, runs.locate(path))
+    writer.publish()
     replaced = relocated(checkpoint, lambda file: file.removeprefix(RUNS_SCHEME))
 
     def contents() -> Iterator[tuple[str, bytes]]:
@@ -95,6 +104,13 @@ def export_from_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
             list(pool.map(lambda each: put_object(store, *each), some))
             size += sum(len(data) for _, data in some)
     store.delete([name for name in left if name not in paths])
+    runs.list()
+    if runs.end != RunEnd(writer.run, 1, is_sealed=False):
+        raise LogLockedError(
+            f"{checkpoint.path}: the query was started during the export: stop the query, and try "
+            "again",
+            path=checkpoint.path,
+        )
     if METADATA_FILE in paths:
         metadata = checkpoint.read(METADATA_FILE)
         store.put(METADATA_FILE, metadata)
@@ -104,8 +120,15 @@ def export_from_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
     return len(paths), size
 
 
-def _in_runs(file: str) -> str:
-    return file if file.startswith(RUNS_SCHEME) else f"{RUNS_SCHEME}{file}"
+def _in_runs(url: str, file: str) -> str:
+    """Return the URL of a schema file after an import of the checkpoint at a URL.
+
+    Host and port stay as Spark has written them, unless the checkpoint was copied from elsewhere.
+    """
+    scheme, colon, rest = file.removeprefix(RUNS_SCHEME).partition(":")
+    if colon and urlsplit(file).path.startswith(f"{urlsplit(url).path}/state/"):
+        return f"{RUNS_SCHEME}{HADOOP_SCHEMES.get(scheme, scheme)}:{rest}"
+    return below(spark_url(url), file)
 
 
 def _delete_runs(store: Store, disk: FileSystem) -> None:

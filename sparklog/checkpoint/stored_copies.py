@@ -27,7 +27,7 @@ from sparklog.tiered.target import open_store
 RESETTING: Final = "reset"
 OBJECTS: Final = "sparklog/"
 """What the names of all objects begin with, except for the marker's."""
-_HADOOP: Final = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
+HADOOP_SCHEMES: Final = {"s3": "s3a", "s3n": "s3a", "gcs": "gs", "az": "abfss"}
 
 
 def spark_url(url: str) -> str:
@@ -37,14 +37,15 @@ def spark_url(url: str) -> str:
         InvalidRequestError: Spark names the place in another way.
     """
     scheme, _, rest = url.partition("://")
-    if scheme == "webhdfs" or (scheme in ("abfs", "abfss", "az") and "@" not in rest):
+    is_short = scheme in ("abfs", "abfss", "az") and "@" not in rest
+    if scheme == "webhdfs" or is_short or (rest.startswith("/") and scheme != "file"):
         raise InvalidRequestError(
             f"{url}: Spark uses another URL of this place. Name the place as checkpointLocation "
             "will, such as hdfs://HOST:PORT/PATH or "
             "abfss://CONTAINER@ACCOUNT.dfs.core.windows.net/PATH",
             path=url,
         )
-    return f"{RUNS_SCHEME}{_HADOOP.get(scheme, scheme)}://{rest}"
+    return f"{RUNS_SCHEME}{HADOOP_SCHEMES.get(scheme, scheme)}://{rest}"
 
 
 def open_new_store(url: str, storage_options: Mapping[str, Any] | None) -> Store:
@@ -147,6 +148,13 @@ class TruncatedRuns:
         self._runs, self._clock = runs, clock
         self._writer = RunWriter(runs.store, runs.id, runs.end, by, clock)
 
+    def seal(self) -> None:
+        """End the newest run, so that its driver can't write any more.
+
+        Raises the errors of `write`.
+        """
+        self._writer.seal()
+
     def write(
         self, checkpoint: Checkpoint, truncation: Truncation, added: Mapping[str, bytes]
     ) -> None:
@@ -191,6 +199,7 @@ def complete_in_runs(
         data = runs.get(RESET)
     except FileNotFoundError:
         return
+    run.seal()  # or the query would write batches again that it has not committed yet
     path = f"{checkpoint.path}/{RESET}"
     unfinished = UnfinishedReset.parse(data, path)
     reset_sink(unfinished, path, storage_options=storage_options, fs=fs, clock=clock)

@@ -130,7 +130,13 @@ class RunFiles:
             return self._content(name, moved)[start:end]
 
     def locate(self, name: str) -> FileLocation:
-        """Return where a listed file is stored."""
+        """Return where a listed file is stored.
+
+        Raises:
+            FileNotFoundError: The file was removed since the listing.
+        """
+        if name not in self._files:
+            raise FileNotFoundError(2, "the file was removed", name)
         return self._files[name]
 
     def get_many(self, names: Sequence[str], *, limit: int) -> list[bytes | Exception]:

@@ -72,7 +72,7 @@ def plan_truncation(
     dropped |= {path for path in checkpoint.files() if path.endswith(".tmp")}
     replaced = {}
     if root is not None:
-        replaced = relocated(checkpoint, partial(_below, root), without=named)
+        replaced = relocated(checkpoint, partial(below, root), without=named)
     # Hadoop would verify the changed content by the checksum of the old content.
     dropped |= {hadoop_name(path) for path in replaced}
     # A fork gets no runs: the record is no path of a checkpoint (files.py), so it is not copied.
@@ -141,7 +141,8 @@ def _relocated(
     return None if json.loads(text) == document else changed
 
 
-def _below(root: str, file: str) -> str:
+def below(root: str, file: str) -> str:
+    """Return the path of a schema file if its checkpoint is at the URL `root`."""
     match = _SCHEMA.fullmatch(file)
     return file if match is None else f"{root}/{match[1]}"
 

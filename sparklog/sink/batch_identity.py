@@ -65,9 +65,10 @@ def identify_from_query(
     writer = options.writer_id or (query.id if query is not None else "")
     checkpoint = options.checkpoint or (query.checkpoint if query is not None else "")
     offsets = _local(options, checkpoint, batch, fs, None if query is None else query.id)
-    if query is not None and query.is_in_runs:
+    is_in_runs = query is not None and query.is_in_runs
+    if query is not None and is_in_runs:
         _complete_reset(options, query)
-    if offsets is None and query is not None and options.checkpoint is None:
+    if offsets is None and query is not None and (is_in_runs or options.checkpoint is None):
         offsets = query.planned_offsets(batch)
     if offsets is None:
         raise InvalidRequestError(

@@ -266,7 +266,8 @@ def test_the_urls_of_spark() -> None:
         ("file:///mnt/a", "sparklog-file:///mnt/a"),
     ):  # fmt: skip
         assert stored_copies.spark_url(url) == expected
-    for url in ("webhdfs://host:9870/a", "abfs://container/a"):
+    assert stored_copies.spark_url("az://c@x.dfs.core.windows.net/a").startswith("sparklog-abfss:")
+    for url in ("webhdfs://host:9870/a", "abfs://container/a", "hdfs:///a"):
         with pytest.raises(InvalidRequestError, match="Spark uses another URL of this place"):
             stored_copies.spark_url(url)
 
@@ -475,6 +476,85 @@ def test_a_query_that_runs_on_during_an_import(
     assert run_files(place) is None
     import_(URL)
     assert content(URL) == before
+
+
+def test_a_query_that_plans_after_the_check_of_an_import(
+    golden: Golden, place: FaultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its plan is no file that the import has read, so it is not deleted."""
+    path = golden("stateless")
+    put_all(place, path)
+    plan = f"offsets/{newest(path) + 5}"
+    create = stored_copies.CopyInRuns.create_home
+
+    def creating(self: stored_copies.CopyInRuns) -> None:
+        create(self)
+        place.put(plan, b"later")
+
+    monkeypatch.setattr(stored_copies.CopyInRuns, "create_home", creating)
+    import_(URL)
+    assert place.get(plan) == b"later"
+    with pytest.raises(DataCorruptionError, match="two histories"):
+        place.put("metadata", (path / "metadata").read_bytes())
+        export(URL)
+
+
+def test_a_query_that_starts_during_an_export(
+    golden: Golden, place: FaultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its batches are in runs only, which therefore stay."""
+    path = golden("stateless")
+    in_runs(place, path)
+    last, read_it = newest(path), Checkpoint.read
+    before = content(URL)
+
+    def reading(self: Checkpoint, name: str) -> bytes:
+        if name == f"commits/{last}":
+            add_entries(place, {f"offsets/{last + 1}": before[f"offsets/{last}"]})
+        return read_it(self, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Checkpoint, "read", reading)
+        with pytest.raises(LogLockedError, match="the query was started during the export"):
+            export(URL)
+    assert place.get("metadata") == MARKER_OF_RUNS
+    expected = {**before, f"offsets/{last + 1}": before[f"offsets/{last}"]}
+    assert content(URL) == expected
+    export(URL)  # as the message advises
+    assert content(URL) == expected
+    assert place.get("metadata") == (path / "metadata").read_bytes()
+
+
+def test_a_reset_is_completed_after_the_seal(
+    golden: Golden, place: FaultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A query that has begun cannot write any more when its log is reset. A fork resets nothing."""
+    path = golden("stateless")
+    in_runs(place, path)
+    run_of = run_files(place)
+    assert run_of is not None
+    run_of.list()
+    note = json.dumps({"log": "/nowhere", "writer": "w", "batch": 1, "time": 1}).encode()
+    add_entries(place, {"sparklog.reset": note})
+    seen = []
+
+    def resetting(*given: Any, **named: Any) -> None:
+        runs = run_files(place)
+        assert runs is not None
+        runs.list()
+        assert runs.end is not None
+        seen.append(runs.end.is_sealed)
+
+    monkeypatch.setattr(stored_copies, "reset_sink", resetting)
+    fork(URL, tmp_of(path), to=newest(path))
+    assert seen == []
+    reset(URL, to=newest(path) - 2)
+    assert seen == [True]
+    assert place.get("metadata") == MARKER_OF_RUNS
+
+
+def tmp_of(path: Path) -> Path:
+    return path.with_name("fork")
 
 
 def test_a_lost_home(golden: Golden, place: FaultStore) -> None:

@@ -8,7 +8,7 @@ import scala.jdk.CollectionConverters._
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 
-import sparklog.checkpoint.{Caller, Daemons}
+import sparklog.checkpoint.{Caller, Daemons, MetadataMarker}
 import sparklog.checkpoint.stored.{StoredCheckpoints => Open, _}
 
 /** Checkpoints in object stores, without Spark: the store is a directory. */
@@ -398,6 +398,32 @@ object StoredCheckpoints extends Operations {
         Thread.sleep(10)
       }
       assert(text(example.open(), "state/0/0/2.snapshot") == "")
+    },
+    "the note of a reset is deleted at once" -> { example =>
+      val (driver, run) = example.begin()
+      put(driver, "sparklog.reset", """{"log":"l"}""", run)
+      commit(driver, 0)
+      assert(text(example.open(), "sparklog.reset") != "")
+      driver.delete("sparklog.reset", run)
+      assert(text(example.open(), "sparklog.reset") == "")
+      assert(text(driver, "sparklog.reset") == "")
+      driver.delete("sparklog.reset", run)
+    },
+    "a query does not start before its file sink was reset" -> { example =>
+      val (driver, run) = example.begin()
+      put(driver, "sparklog.reset", """{"output":"/data/out"}""", run)
+      commit(driver, 0)
+      assert(isRefused(example.begin(example.open())))
+      driver.delete("sparklog.reset", run)
+      example.begin(example.open())
+    },
+    "the log of a local disk is not taken for an empty place" -> { example =>
+      val path = new Path(example.root, "copied")
+      val store = HadoopStore.at(path, example.conf)
+      store.put("metadata", MetadataMarker.Text.getBytes)
+      store.put("sparklog/metadata-0/00000000000000000000.log", Array[Byte](1))
+      assert(isRefused(Open.create(path, example.conf)))
+      assert(store.get(CheckpointHome.Name).isEmpty)
     },
     "a start finds small files in the index" -> { example =>
       val (driver, run) = example.begin()

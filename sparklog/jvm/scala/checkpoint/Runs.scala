@@ -56,11 +56,8 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
    * Throw an IOException if the checkpoint was reset, but its file sink's log was not reset yet.
    */
   private def checkSinkFollowed(): Unit = {
-    val note = logDir.checkpoint.resolve(ResetNote)
-    if (Files.exists(note) && Files.readString(note).contains(OutputField)) throw new IOException(
-      s"${logDir.checkpoint} was reset, but the reset of its file sink's _spark_metadata is not " +
-        s"finished (see $note). With the query stopped, run the same `sparklog checkpoint reset` " +
-        "again")
+    val note = logDir.checkpoint.resolve(ResetNote.Name)
+    if (Files.exists(note)) ResetNote.check(logDir.checkpoint.toString, Files.readString(note))
   }
 
   /**
@@ -110,9 +107,6 @@ final class Runs(logDir: LogDir, locks: Locks, identity: AnyRef) extends Logging
 
 object Runs {
   val Key = "sparklog.runs"
-  /** The key that sparklog/checkpoint/unfinished_reset.py writes. */
-  private val ResetNote = "sparklog.reset"
-  private val OutputField = "\"output\""
   private val Remembered = 32
   private val WaitMs = 5000L
   private val PauseMs = 10L

@@ -34,11 +34,17 @@ object CheckpointHome {
    * Throw an IOException if a location without this object contains objects of a checkpoint, so
    * that a query does not begin again at batch 0.
    */
-  def checkNotLost(root: String, store: ObjectStore): Unit =
-    for {
-      left <- store.list(Layout.LogDirName).find(_.name.contains("/run-"))
-    } throw new IOException(
-      s"$root contains objects of a checkpoint (${left.name}), but the object $Name is missing. " +
+  def checkNotLost(root: String, store: ObjectStore): Unit = {
+    val left = store.list(Layout.LogDirName).map(_.name)
+    for (entry <- left.find(_.contains("/run-"))) throw new IOException(
+      s"$root contains objects of a checkpoint ($entry), but the object $Name is missing. " +
         "Restore the object from a copy or from an older version of the bucket, or start the " +
         "query with a new checkpointLocation")
+    for (record <- left.find(_.startsWith(s"${Layout.LogDirName}/${Layout.Metadata}/"))) {
+      throw new IOException(
+        s"$root contains the log of a checkpoint from a local disk ($record), which is used on a " +
+          "local disk only. Bring it here by sparklog checkpoint fork DIRECTORY URL, or start " +
+          "the query with a new checkpointLocation")
+    }
+  }
 }

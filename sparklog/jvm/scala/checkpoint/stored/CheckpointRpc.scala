@@ -9,7 +9,7 @@ import scala.jdk.CollectionConverters._
 import scala.util.control.NonFatal
 
 import org.apache.spark.{SparkEnv, SparkException}
-import org.apache.spark.rpc.{RpcCallContext, RpcEndpoint, RpcEnv}
+import org.apache.spark.rpc.{IsolatedRpcEndpoint, RpcCallContext, RpcEnv}
 import org.apache.spark.util.RpcUtils
 
 import sparklog.checkpoint.JvmWide
@@ -64,9 +64,15 @@ object CheckpointRpc {
     }
   }
 
-  /** Answers several requests at once, so not a ThreadSafeRpcEndpoint. */
+  /**
+   * Answers several requests at once, so not a ThreadSafeRpcEndpoint; on threads of its own,
+   * because an answer may wait for the store.
+   */
   private final class Endpoint(
-      override val rpcEnv: RpcEnv, answers: CopyOnWriteArrayList[Answer]) extends RpcEndpoint {
+      override val rpcEnv: RpcEnv, answers: CopyOnWriteArrayList[Answer])
+      extends IsolatedRpcEndpoint {
+    override def threadCount(): Int = 8
+
     override def receiveAndReply(context: RpcCallContext): PartialFunction[Any, Unit] = {
       case message: JList[_] =>
         val request = message.asInstanceOf[JList[AnyRef]]

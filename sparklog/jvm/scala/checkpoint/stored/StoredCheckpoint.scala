@@ -12,7 +12,7 @@ import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 import org.apache.spark.internal.Logging
 import org.apache.spark.sparklog.CheckpointRpc
 
-import sparklog.checkpoint.{Caller, Daemons, Layout, MetadataMarker, QueryNote}
+import sparklog.checkpoint.{Caller, Daemons, Layout, MetadataMarker, QueryNote, ResetNote}
 
 /** What is at a path: a file with its size and timestamp (ms), or a directory. */
 final case class Status(path: String, length: Long, timestamp: Long, isDirectory: Boolean)
@@ -210,7 +210,15 @@ final class StoredCheckpoint(
     }
 
   /** Delete a file, or all files below a directory, with the next commit point. */
-  def delete(path: String, ofRun: Option[String]): Unit = {
+  def delete(path: String, ofRun: Option[String]): Unit =
+    if (path == ResetNote.Name) committing.synchronized {
+      // At once: after the sink has written its next batch, it must not be reset again.
+      check(ofRun)
+      if (ledger.index.get(path).isDefined) append(Seq(Change(path, None, None)))
+    }
+    else deleteLater(path, ofRun)
+
+  private def deleteLater(path: String, ofRun: Option[String]): Unit = {
     val below = ledger.index.below(path).map(_._1)
     synchronized {
       check(ofRun)
@@ -313,6 +321,9 @@ final class StoredCheckpoint(
     committing.synchronized {
       // A ledger that failed may still have a late write on its way; a new run settles that.
       val own = if (ledger.isBroken) newLedger() else ledger
+      if (status(ResetNote.Name, isDriver = true).isDefined) {
+        ResetNote.check(root.toString, new String(open(ResetNote.Name, isDriver = true), UTF_8))
+      }
       own.begin(StoredCheckpoint.owner(started))
       ledger = own
       synchronized {

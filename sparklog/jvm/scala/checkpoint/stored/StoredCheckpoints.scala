@@ -2,8 +2,11 @@ package sparklog.checkpoint.stored
 
 import java.io.{FileNotFoundException, IOException}
 import java.nio.charset.StandardCharsets.UTF_8
+import java.nio.file.FileSystemException
 import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
+
+import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.conf.Configuration
 import org.apache.hadoop.fs.Path
@@ -102,7 +105,10 @@ object StoredCheckpoints {
       root: Path, store: ObjectStore, home: Array[Byte], conf: Configuration): StoredCheckpoint =
     synchronized {
       val id = CheckpointHome.idOf(root.toString, home)
-      val known = open.get(root.toString)
+      // The same place may have several URLs, with and without a port, for example.
+      val known = open.values.asScala.find { each =>
+        each.root == root || (each.id == id && each.root.toUri.getPath == root.toUri.getPath)
+      }.orNull
       if (known != null && known.id == id && !known.isBroken) known
       else {
         val checkpoint = new StoredCheckpoint(root, store, id, conf)
@@ -153,7 +159,13 @@ object StoredCheckpoints {
   private def createHome(root: Path, store: ObjectStore): Array[Byte] = {
     CheckpointHome.checkNotLost(root.toString, store)
     val name = s"${Layout.LogDirName}/trial-${UUID.randomUUID()}"
-    for (why <- ObjectStore.fault(store, name)) throw refusal(root, why)
+    val fault =
+      try ObjectStore.fault(store, name)
+      catch {
+        case e @ (_: FileSystemException | _: UnsupportedOperationException) =>
+          Some(s"its file system can't create objects by hard links ($e)")
+      }
+    for (why <- fault) throw refusal(root, why)
     // S3 may answer creations of one object at the same time with a conflict.
     def create(name: String, content: Array[Byte]) =
       Retry(LedgerSettings())(store.create(name, content))
