@@ -72,8 +72,8 @@ MUTANTS = (
     _scala(
         "a-driver-goes-on-in-anothers-run",
         "RunLedger.scala",
-        "beginAfter(sealPlace, Nil).isRight",
-        "{ beginAfter(sealPlace, Nil); true }",
+        "beginAfter(sealPlace, smallFiles).isRight",
+        "{ beginAfter(sealPlace, smallFiles); true }",
         SCHEDULES,
     ),
     _scala(
