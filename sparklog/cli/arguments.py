@@ -18,20 +18,21 @@ _ALL_LOG_DIRS: Final = "All directories of the log, joined by commas."
 _CHECKPOINT: Final = "The query's checkpointLocation."
 _ARCHIVE: Final = "The URL of the archive, such as s3://bucket/points."
 _COPIES: Final = "The URL of the copies, such as s3://bucket/logs."
+_NEW_CHECKPOINT: Final = (
+    "The new checkpoint: a directory that does not exist, or a URL without objects."
+)
 
 ARGUMENTS: Final = {
     "checkpoint archive": (
         _CHECKPOINT, f"{_ARCHIVE} Each query needs its own URL, which the first call creates.",
     ),
     "checkpoint export": (_CHECKPOINT,),
-    "checkpoint fork": (_CHECKPOINT, "The directory of the new checkpoint. It must not exist."),
+    "checkpoint fork": (_CHECKPOINT, _NEW_CHECKPOINT),
     "checkpoint history": (_CHECKPOINT,),
     "checkpoint import": (_CHECKPOINT,),
     "checkpoint points": (_ARCHIVE,),
     "checkpoint reset": (_CHECKPOINT,),
-    "checkpoint restore": (
-        _ARCHIVE, "The directory of the restored checkpoint. It must not exist.",
-    ),
+    "checkpoint restore": (_ARCHIVE, _NEW_CHECKPOINT),
     "checkpoint verify": (_CHECKPOINT,),
     "commits": (_LOG,),
     "configs alter": (_LOG,),

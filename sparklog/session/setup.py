@@ -213,8 +213,8 @@ class CheckpointSettings:
         120_000,
         low=0,
         high=LONG_MAX,
-        doc="With store=runs: how long (ms) a request is repeated that gets no answer. Then the "
-        "query fails, and continues after a restart.",
+        doc="With store=runs: how long (ms) a request is repeated that fails or gets no answer. "
+        "Then the query fails, and continues after a restart.",
     )
 
 
