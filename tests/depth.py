@@ -36,7 +36,7 @@ def by_depth(*, small: T, ci: T, all: T) -> T:
 # Whether the tests' files lie in memory, on a tmpfs, where there is room.
 IN_MEMORY: Final = by_depth(small=True, ci=False, all=False)
 # Random histories of a log on a disk that crashes: about 1 s each.
-CRASH_SEEDS: Final = by_depth(small=16, ci=60, all=10_000)
+CRASH_SEEDS: Final = by_depth(small=16, ci=40, all=10_000)
 CRASH_SEEDS_A_TEST: Final = by_depth(small=4, ci=20, all=250)
 # Schedules of a log in a store, of the protocol as it stands: some 0.4 s each.
 MODEL_SEEDS: Final = by_depth(small=12, ci=50, all=5000)
