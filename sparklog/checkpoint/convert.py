@@ -24,10 +24,12 @@ from sparklog.checkpoint.spark_files.checksums import hadoop_name
 from sparklog.checkpoint.staged_checkpoint import remove_log_dir
 from sparklog.checkpoint.stored_conversion import export_from_runs, import_to_runs
 from sparklog.checkpoint.stored_copies import complete_in_runs
+from sparklog.checkpoint.stored_files import open_files
 from sparklog.checkpoint.truncated_copy import copy_log_dir_ownership, copy_mode_and_owner
 from sparklog.checkpoint.unfinished_reset import complete
 from sparklog.clock import Clock, system_clock
 from sparklog.fs import LOCAL, FileSystem, read_bytes
+from sparklog.logdir.broker_lockout import is_unsound
 
 Path = str | os.PathLike[str]
 
@@ -94,6 +96,10 @@ def import_(
         True
     """
     checkpoint = Checkpoint.open(path, fs, storage_options=storage_options or {})
+    if checkpoint.fs is fs and is_unsound(fs, checkpoint.path) and not checkpoint.is_log_backed:
+        # The manager keeps no log dir on a shared disk, either.
+        url = f"file://{checkpoint.path}"
+        checkpoint = Checkpoint(url, open_files(url, None), disk=fs)
     if checkpoint.fs is not fs:
         complete_in_runs(checkpoint, storage_options, fs=fs, clock=clock)
         count, size = import_to_runs(checkpoint, clock)

@@ -29,15 +29,19 @@ KAFKA_LOCK_NAME: Final = ".lock"
 _UNSOUND: Final = ("nfs", "cifs", "smb", "fuse", "9p", "ceph", "glusterfs", "lustre", "afs")
 
 
+def is_unsound(fs: FileSystem, directory: str) -> bool:
+    """Return True if locks or fsync can't be relied on, as on network file systems."""
+    return fs.kind(directory).lower().startswith(_UNSOUND)
+
+
 def check_file_system(fs: FileSystem, directory: str) -> None:
     """Raise InvalidRequestError if the directory is on a network file system.
 
     Locks or fsync are not reliable there.
     """
-    kind = fs.kind(directory)
-    if kind.lower().startswith(_UNSOUND):
+    if is_unsound(fs, directory):
         raise InvalidRequestError(
-            f"{directory} is on {kind}, where locks don't work between hosts: put the log on a "
+            f"{directory} is on {fs.kind(directory)}, where locks don't work between hosts: put the log on a "
             "local disk of the driver's host, or open it for reading only"
         )
 

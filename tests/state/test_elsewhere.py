@@ -136,5 +136,8 @@ def test_a_mounted_file_system(
     assert f"{STORE} is disk; to store it as a log, do not set {STORE}=disk" in kept()
     spark.conf.unset(STORE)
     import_(path)
-    run(ours, "aggregation", str(path), again, 5)
+    assert kept() == f"{path}: in runs; "
+    after: Output = {}
+    run(ours, "aggregation", str(path), after, 5)
+    assert min(after) >= 4
     assert {row.batch for row in history(path).batches} >= {4, 5}
