@@ -41,8 +41,8 @@ def check_file_system(fs: FileSystem, directory: str) -> None:
     """
     if is_unsound(fs, directory):
         raise InvalidRequestError(
-            f"{directory} is on {fs.kind(directory)}, where locks don't work between hosts: put the log on a "
-            "local disk of the driver's host, or open it for reading only"
+            f"{directory} is on {fs.kind(directory)}, where locks don't work between hosts: put "
+            "the log on a local disk of the driver's host, or open it for reading only"
         )
 
 

@@ -96,8 +96,8 @@ MUTANTS = (
     mutant(
         "mounts-names-compared-with-their-case",
         "logdir/broker_lockout.py",
-        "if kind.lower().startswith(_UNSOUND):",
-        "if kind.startswith(_UNSOUND):",
+        "return fs.kind(directory).lower().startswith(_UNSOUND)",
+        "return fs.kind(directory).startswith(_UNSOUND)",
         f"{FILE_SYSTEMS}test_a_log_on_a_network_mount_is_only_read",
     ),
     mutant(
