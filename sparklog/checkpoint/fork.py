@@ -206,9 +206,7 @@ def _copy(
     """Write the checkpoint as of a batch. Yield statistics, and what makes the copy visible."""
     checkpoint, fs, clock = batches.checkpoint, request.fs, request.clock
     if store is not None:
-        truncation = plan_truncation(
-            batches, batch, spark_url(target), is_reset=False
-        )
+        truncation = plan_truncation(batches, batch, spark_url(target), is_reset=False)
         copy = CopyInRuns(store, "fork", clock)
         stats = CopyStats(copied_bytes=copy.write(checkpoint, truncation))
         copy.check_complete(batch)

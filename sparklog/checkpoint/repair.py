@@ -100,13 +100,13 @@ def _repair_runs(checkpoint: Checkpoint, runs: RunFiles) -> list[Finding]:
     ]  # fmt: skip
     if not found:
         return []
-    for each in runs.damage:
-        if "/index-" in (each.path or "") or not checkpoint.exists(METADATA_FILE):
-            raise DataCorruptionError(
-                "the list of all files is damaged, so a repair would lose the state; restore the "
-                "object from a copy or from an older version of the bucket",
-                path=each.path, position=each.position,
-            )  # fmt: skip
+    is_index = any("/index-" in each.file for each in found)
+    if is_index or not checkpoint.exists(METADATA_FILE):
+        raise DataCorruptionError(
+            "the list of all files is damaged, so a repair would lose the state; restore the "
+            "object from a copy or from an older version of the bucket",
+            path=found[0].file, position=found[0].position,
+        )  # fmt: skip
     try:
         reset = {RESET: runs.get(RESET)}
     except (FileNotFoundError, DataCorruptionError):

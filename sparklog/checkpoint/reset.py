@@ -121,7 +121,8 @@ def reset(
         sources: As for `fork`.
         output: The local directory of Spark's file sink, if the query writes to a file sink.
         sink: "sparklog", "files", "delta", "kafka", "foreachBatch" or "other", if the checkpoint
-            doesn't name the query's sink (only log-backed checkpoints do), or the sink will change.
+            doesn't name the query's sink (log-backed ones and those in runs do), or the sink will
+            change.
         announce: Called with a sentence on the effect on the sink, before anything is changed.
         dry_run: Only plan the reset.
         storage_options: Options of fsspec for a checkpoint, log or sources in a bucket; never

@@ -7,7 +7,6 @@ any size. Section "In runs" of log_backed/PROTOCOL.md describes the objects.
 import json
 import os
 import platform
-import struct
 import uuid
 from collections.abc import Mapping
 from dataclasses import replace
@@ -31,15 +30,13 @@ from sparklog.clock import Clock
 from sparklog.diskless.entry_creation import RetryPolicy
 from sparklog.errors import InvalidRequestError, LogLockedError, StorageUnavailableError
 from sparklog.format.batch import encode_one
+from sparklog.format.scan import rebase
 from sparklog.tiered.object_store.store import WHOLE_BYTES_MAX, Store
 
 INDEX_BYTES: Final = 64 << 20
 """Contents that an index holds, in bytes. The next driver reads them in a single request."""
 PACK_BYTES: Final = 16 << 20
 _LARGE_BYTES: Final = 1 << 20  # larger files are never part of an index
-_OFFSET: Final = struct.Struct(">q")
-_EPOCH: Final = struct.Struct(">i")
-_EPOCH_AT: Final = 12  # behind base offset and length; neither is covered by the batch's CRC
 
 
 class RunWriter:
@@ -51,17 +48,10 @@ class RunWriter:
         end: The end of the newest run; None for a new checkpoint.
         by: The operation that writes the run, for the message of a driver that it stops.
         clock: The current time in milliseconds since the epoch.
-        retry_policy: How often a request without an answer is repeated.
     """
 
     def __init__(
-        self,
-        store: Store,
-        checkpoint_id: str,
-        end: RunEnd | None,
-        by: str,
-        clock: Clock,
-        retry_policy: RetryPolicy | None = None,
+        self, store: Store, checkpoint_id: str, end: RunEnd | None, by: str, clock: Clock
     ) -> None:
         self._store, self._end, self._clock = store, end, clock
         self._id, self._directory = checkpoint_id, f"sparklog/{checkpoint_id}"
@@ -70,7 +60,6 @@ class RunWriter:
             "application": f"Python ({by})", "host": platform.node(), "process": os.getpid(),
             "runId": "",
         }  # fmt: skip
-        self._retry_policy = retry_policy or RetryPolicy()
         self._index = _Batches(self.run, first=1)  # the header is written last
         self._pack = _Batches(self.run)
         self._pack_name = self._new_name("pack")
@@ -177,7 +166,7 @@ class RunWriter:
         A request without an answer may take effect later, so nothing else is written before it is
         known which object has the name. The bytes of each attempt differ, by a random id.
         """
-        policy, tries = self._retry_policy, 0
+        policy, tries = RetryPolicy(), 0
         ends_ms = policy.timer() + policy.timeout_ms
         while True:
             tries += 1
@@ -230,8 +219,7 @@ class _Batches:
     def add(self, path: str, kind: int, value: bytes, timestamp_ms: int) -> int:
         """Append a record. Return the size of its batch."""
         batch = encode_one(path.encode(), value, timestamp=timestamp_ms, base_sequence=kind)
-        _OFFSET.pack_into(batch, 0, self.count)
-        _EPOCH.pack_into(batch, _EPOCH_AT, self._epoch)
+        rebase(batch, self.count, self._epoch)
         self._parts.append(bytes(batch))
         self.count += 1
         self.size += len(batch)

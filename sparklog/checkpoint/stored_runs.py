@@ -156,7 +156,7 @@ class RunFiles:
         return answers
 
     def _fetched_file(self, wanted: tuple[str, FileLocation]) -> bytes | None:
-        """Return the content of a file; None if `get` has to report why it can't be read."""
+        """Return the content of a file; None if `get` has to report an error."""
         name, file = wanted
         try:
             data = self.store.get(file.object, file.position, file.position + file.batch_bytes)

@@ -34,6 +34,7 @@ _CONNECT = (
 _LOOKUPS_MAX: Final = 64
 _check_not_nested = lru_cache(_LOOKUPS_MAX)(check_not_nested)  # once for each pair
 _lookups: LruCache[str, FileLookup] = LruCache(_LOOKUPS_MAX)
+_followed: LruCache[str, bool] = LruCache(_LOOKUPS_MAX)  # runs of queries, by run id
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,10 +66,9 @@ def identify_from_query(
     writer = options.writer_id or (query.id if query is not None else "")
     checkpoint = options.checkpoint or (query.checkpoint if query is not None else "")
     offsets = _local(options, checkpoint, batch, fs, None if query is None else query.id)
-    is_in_runs = query is not None and query.is_in_runs
-    if query is not None and is_in_runs:
+    if query is not None and query.is_in_runs:
         _complete_reset(options, query)
-    if offsets is None and query is not None and (is_in_runs or options.checkpoint is None):
+    if offsets is None and query is not None and (query.is_in_runs or options.checkpoint is None):
         offsets = query.planned_offsets(batch)
     if offsets is None:
         raise InvalidRequestError(
@@ -189,7 +189,12 @@ def _local(
 
 
 def _complete_reset(options: SinkOptions, query: Query) -> None:
-    """Reset the log as `_local` does, for a checkpoint in runs."""
+    """Reset the log as `_local` does, for a checkpoint in runs.
+
+    A reset ends the run, so a run is asked for the note once.
+    """
+    if _followed.get(query.run):
+        return
     data = query.checkpoint_file(RESET)
     if data is not None:
         from sparklog.checkpoint.unfinished_reset import UnfinishedReset, reset_sink
@@ -198,6 +203,7 @@ def _complete_reset(options: SinkOptions, query: Query) -> None:
         unfinished = UnfinishedReset.parse(data, path)
         reset_sink(unfinished, path, storage_options=options.storage)
         query.delete_checkpoint_file(RESET)
+    _followed.put(query.run, True)
 
 
 def _check_one_history(root: str, batch: int, query: str | None, fs: FileSystem) -> None:

@@ -71,7 +71,7 @@ class Query:
             return bytes(stream.readAllBytes())
 
     def delete_checkpoint_file(self, name: str) -> None:
-        """Delete a file of a checkpoint in runs, with the next plan or commit of the query."""
+        """Delete a file of a checkpoint in runs; the note of a reset durably, at once."""
         path, fs = self._located(name)
         fs.delete(path, False)
 

@@ -40,7 +40,7 @@ from sparklog.errors import (
 from sparklog.format.batch import encode_one
 from sparklog.testing import Faults, FaultStore
 from sparklog.testing.faults import SimulatedKill
-from sparklog.tiered import open_store
+from sparklog.tiered import Store, open_store
 from tests.checkpoint.conftest import Golden
 from tests.checkpoint.test_stored_files import (
     COPIED,
@@ -82,6 +82,14 @@ def content(path: str | Path) -> dict[str, bytes]:
     return {
         name: _SCHEMAS.sub(rb'"\1', checkpoint.read(name)) for name in checkpoint.paths()
     }
+
+
+def listed_runs(store: Store) -> RunFiles:
+    """The ledger of a checkpoint in runs, as of now."""
+    runs = run_files(store)
+    assert runs is not None
+    runs.list()
+    return runs
 
 
 @pytest.mark.parametrize("name", COPIED)
@@ -135,10 +143,8 @@ def test_the_manager_reads_a_fork(
 
 def run_ends(url: str) -> tuple[int, int] | None:
     """The newest run, and the number of its next entry."""
-    files = run_files(open_store(url))
-    assert files is not None
-    files.list()
-    return None if files.end is None else (files.end.run, files.end.number)
+    end = listed_runs(open_store(url)).end
+    return None if end is None else (end.run, end.number)
 
 
 @pytest.mark.parametrize("name", ["hdfs", "ids", "join"])
@@ -278,7 +284,12 @@ def test_the_urls_of_spark() -> None:
 
 @pytest.fixture
 def place(store: FaultStore, monkeypatch: pytest.MonkeyPatch) -> FaultStore:
-    """The store of every URL."""
+    use(monkeypatch, store)
+    return store
+
+
+def use(monkeypatch: pytest.MonkeyPatch, store: FaultStore) -> FaultStore:
+    """Open this store for every URL."""
     for module in ("sparklog.checkpoint.stored_files", "sparklog.checkpoint.stored_copies"):
         monkeypatch.setattr(f"{module}.open_store", lambda url, options: store)
     return store
@@ -313,10 +324,7 @@ def test_a_change_that_is_killed(
     prepare, apply = CHANGES[change]
 
     def reopened(store: FaultStore) -> FaultStore:
-        fresh = store.reopen()
-        for module in ("sparklog.checkpoint.stored_files", "sparklog.checkpoint.stored_copies"):
-            monkeypatch.setattr(f"{module}.open_store", lambda url, options: fresh)
-        return fresh
+        return use(monkeypatch, store.reopen())
 
     def state() -> Any:
         try:
@@ -370,25 +378,21 @@ def test_a_change_through_a_bad_network(
     prepare, apply = CHANGES[change]
     outcomes = set()
 
-    def use(store: FaultStore) -> None:
-        for module in ("sparklog.checkpoint.stored_files", "sparklog.checkpoint.stored_copies"):
-            monkeypatch.setattr(f"{module}.open_store", lambda url, options: store)
-
     for seed in range(by_depth(small=6, ci=60, all=1000)):
         good = FaultStore(seed=seed)
-        use(good)
+        use(monkeypatch, good)
         prepare(good, path)
         faults = Faults(lost=0.1, busy=0.1, again=0.05, reset=0.05)
         bad = FaultStore(good.bucket, seed=seed, faults=faults)
-        use(bad)
+        use(monkeypatch, bad)
         try:
             apply(path)
             outcomes.add("done")
         except (StorageUnavailableError, LogLockedError):
             outcomes.add("failed")
-            use(FaultStore(good.bucket))
+            use(monkeypatch, FaultStore(good.bucket))
             apply(path)
-        use(FaultStore(good.bucket))
+        use(monkeypatch, FaultStore(good.bucket))
         expected = newest(path) - (2 if change == "reset" else 0)
         assert newest(URL) == expected, seed
     assert "done" in outcomes
@@ -404,10 +408,7 @@ def test_a_query_that_writes_meanwhile(
     path = golden("stateless")
     in_runs(place, path)
     before = content(URL)
-    files = run_files(place)
-    assert files is not None
-    files.list()
-    assert files.end is not None
+    files = listed_runs(place)
     other = run_writer.RunWriter(place, files.id, files.end, "another", lambda: 1)
     module = importlib.import_module("sparklog.checkpoint.reset")
     plan = module.plan_truncation
@@ -532,19 +533,14 @@ def test_a_reset_is_completed_after_the_seal(
     """A query that has begun cannot write any more when its log is reset. A fork resets nothing."""
     path = golden("stateless")
     in_runs(place, path)
-    run_of = run_files(place)
-    assert run_of is not None
-    run_of.list()
     note = json.dumps({"log": "/nowhere", "writer": "w", "batch": 1, "time": 1}).encode()
     add_entries(place, {"sparklog.reset": note})
     seen = []
 
     def resetting(*given: Any, **named: Any) -> None:
-        runs = run_files(place)
-        assert runs is not None
-        runs.list()
-        assert runs.end is not None
-        seen.append(runs.end.is_sealed)
+        end = listed_runs(place).end
+        assert end is not None
+        seen.append(end.is_sealed)
 
     monkeypatch.setattr(stored_copies, "reset_sink", resetting)
     fork(URL, tmp_of(path), to=newest(path))
@@ -617,9 +613,7 @@ def add_entries(place: FaultStore, *entries: dict[str, bytes]) -> list[str]:
     """Append entries to the newest run as a driver would. Return their names."""
     names = []
     for files in entries:
-        runs = run_files(place)
-        assert runs is not None
-        runs.list()
+        runs = listed_runs(place)
         end = runs.end
         assert end is not None
         names.append(stored_runs.entry_name(f"sparklog/{runs.id}", end.run, end.number))
@@ -674,6 +668,22 @@ def test_a_repair(
     found = [row.batch for row in history(URL).batches if row.obstacle is None]
     assert max(found) >= last - 1
     assert verify(URL, repair=True).counts() == verify(URL).counts()
+
+
+def test_a_damaged_query_id_is_not_removed(
+    golden: Golden, place: FaultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run_writer, "INDEX_BYTES", 0)  # all files are in packs
+    in_runs(place, golden("stateless"))
+    before, file = content(URL), listed_runs(place).locate("metadata")
+    sound = place.get(file.object)
+    bad = bytearray(sound)
+    bad[file.position + file.batch_bytes - 2] ^= 1
+    place.put(file.object, bytes(bad))
+    with pytest.raises(DataCorruptionError, match="restore the object from a copy"):
+        verify(URL, repair=True)
+    place.put(file.object, sound)
+    assert content(URL) == before
 
 
 def test_a_damaged_index_is_not_repaired(golden: Golden, place: FaultStore) -> None:

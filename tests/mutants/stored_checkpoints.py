@@ -333,8 +333,8 @@ MUTANTS = (
     mutant(
         "a-repair-without-an-index",
         "checkpoint/repair.py",
-        '        if "/index-" in (each.path or "") or not checkpoint.exists(METADATA_FILE):\n',
-        "        if not checkpoint.paths():\n",
+        "    if is_index or not checkpoint.exists(METADATA_FILE):\n",
+        "    if not checkpoint.paths():\n",
         f"{WRITING}::test_a_damaged_index_is_not_repaired",
     ),
     mutant(

@@ -6,9 +6,11 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, Final
+
+import pytest
 
 from sparklog.session.setup import MANAGER
 from tests.paths import ROOT
@@ -38,6 +40,12 @@ def assert_same(ours: Path, expected: Path, last: int) -> None:
     found, wanted = rows(ours), rows(expected)
     names = [f"{batch}.json" for batch in range(last + 1)]
     assert [found[name] for name in names] == [wanted[name] for name in names]
+
+
+@pytest.fixture(autouse=True)
+def no_driver_is_left() -> Iterator[None]:
+    yield
+    Driver.kill_all()
 
 
 class Driver:

@@ -24,18 +24,15 @@ from tests.state.stored_driver import (
     V2,
     Driver,
     assert_same,
+    no_driver_is_left,
     rows,
 )  # fmt: skip
 from tests.waiting import until
 
+__all__ = ["no_driver_is_left"]
+
 pytestmark = [pytest.mark.spark, pytest.mark.deep, since((4, 2), "Hadoop 3.5")]
 KILLS = by_depth(small=1, ci=1, all=20)
-
-
-@pytest.fixture(autouse=True)
-def no_driver_is_left() -> Iterator[None]:
-    yield
-    Driver.kill_all()
 
 
 @pytest.fixture(scope="module")

@@ -6,7 +6,6 @@ import random
 import signal
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -25,22 +24,19 @@ from tests.state.stored_driver import (
     V2,
     Driver,
     assert_same,
+    no_driver_is_left,
     rows,
 )  # fmt: skip
 from tests.tiered.proxy import Proxy
 from tests.tiered.s3 import S3Server
 from tests.waiting import until
 
+__all__ = ["no_driver_is_left"]
+
 pytestmark = [pytest.mark.spark, pytest.mark.deep, pytest.mark.s3]
 KILLS = by_depth(small=1, ci=3, all=50)
 BATCHES = by_depth(small=20, ci=120, all=120)
 EXECUTOR_KILLS = by_depth(small=1, ci=1, all=3)
-
-
-@pytest.fixture(autouse=True)
-def no_driver_is_left() -> Iterator[None]:
-    yield
-    Driver.kill_all()
 
 
 @pytest.fixture
