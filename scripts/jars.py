@@ -59,6 +59,7 @@ class Release:
             f"{jackson}-core:{self.jackson}",
             f"{jackson}-annotations:{self.jackson_annotations}",
             "net.razorvine:pickle:1.5",
+            "org.json4s:json4s-ast_2.13:4.0.7",
             f"com.github.luben:zstd-jni:{self.zstd_jni}",
             self.lz4,
             f"org.xerial.snappy:snappy-java:{self.snappy}",

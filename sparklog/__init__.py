@@ -20,6 +20,7 @@ All other modules are internal and can change in any release:
 
 - `datasource`, `source`: the Spark data source and its readers; `session`: the settings of Spark
   sessions; `jvm`: Scala code
+- `state`: reads and writes the state of queries, for `checkpoint`
 - `cli`, `tools`: the commands, and their implementation; `ui`: the pages of a log
 - `opening`: opens a path or URL; `log`: the engine; `storage`: protocols of homes
 - `logdir`, `diskless`: the homes: a log dir, a bucket

@@ -5,10 +5,11 @@
     checkpoint.fork("/data/checkpoint", "/data/try", to=120)       # a query that continues there
     checkpoint.reset("/data/checkpoint", to=120, log="/data/log")  # the same, in place
     checkpoint.changes("/data/checkpoint", operator=0).read_all()  # state changes of each batch
+    checkpoint.rewrite("/data/checkpoint", "/data/new", partitions=400)  # the state, changed
 
-Works with checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Does
-not start Spark. `history`, `verify`, `changes`, `fork` and `archive` also read checkpoints in a
-bucket.
+Works with checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Only
+`rewrite` and `diff` need a Spark session. `history`, `verify`, `changes`, `fork` and `archive` also
+read checkpoints in a bucket.
 
 Operations on a checkpoint:
 
@@ -16,6 +17,7 @@ Operations on a checkpoint:
 - `verify`: checks that it is complete; `repair`: removes damaged records
 - `fork`, `reset`: a new checkpoint, or the same checkpoint, as of an earlier batch
 - `convert`: import_ and export, from files to records and back
+- `rewrite`, `diff`: change and compare state (sparklog/state)
 - `backup/`: archive and restore; `changes` with `change_feed/`
 
 Modules that they use:
@@ -48,6 +50,9 @@ if TYPE_CHECKING:
     from sparklog.checkpoint.history import BatchRow, History, history
     from sparklog.checkpoint.reset import Reset, reset
     from sparklog.checkpoint.verify import CheckpointReport, verify
+    from sparklog.state.change import RewrittenOperator
+    from sparklog.state.diff import Difference, FamilyDifference, diff
+    from sparklog.state.rewrite import Rewritten, rewrite
 else:
     __getattr__, __dir__ = lazy_exports(
         __name__,
@@ -56,13 +61,18 @@ else:
             "BatchRow": "sparklog.checkpoint.history",
             "CheckpointReport": "sparklog.checkpoint.verify",
             "Converted": "sparklog.checkpoint.convert",
+            "Difference": "sparklog.state.diff",
+            "FamilyDifference": "sparklog.state.diff",
             "Forked": "sparklog.checkpoint.fork",
             "History": "sparklog.checkpoint.history",
             "Reset": "sparklog.checkpoint.reset",
             "Restored": "sparklog.checkpoint.backup.restoring",
+            "Rewritten": "sparklog.state.rewrite",
+            "RewrittenOperator": "sparklog.state.change",
             "Snapshot": "sparklog.checkpoint.backup.snapshots",
             "archive": "sparklog.checkpoint.backup.archiving",
             "changes": "sparklog.checkpoint.changes",
+            "diff": "sparklog.state.diff",
             "export": "sparklog.checkpoint.convert",
             "fork": "sparklog.checkpoint.fork",
             "history": "sparklog.checkpoint.history",
@@ -70,6 +80,7 @@ else:
             "list_points": "sparklog.checkpoint.backup.restoring",
             "reset": "sparklog.checkpoint.reset",
             "restore": "sparklog.checkpoint.backup.restoring",
+            "rewrite": "sparklog.state.rewrite",
             "verify": "sparklog.checkpoint.verify",
         },
     )
@@ -79,13 +90,18 @@ __all__ = [
     "BatchRow",
     "CheckpointReport",
     "Converted",
+    "Difference",
+    "FamilyDifference",
     "Forked",
     "History",
     "Reset",
     "Restored",
+    "Rewritten",
+    "RewrittenOperator",
     "Snapshot",
     "archive",
     "changes",
+    "diff",
     "export",
     "fork",
     "history",
@@ -93,5 +109,6 @@ __all__ = [
     "list_points",
     "reset",
     "restore",
+    "rewrite",
     "verify",
 ]

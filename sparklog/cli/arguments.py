@@ -16,6 +16,7 @@ _LOG_OR_ARCHIVE: Final = (
 )
 _ALL_LOG_DIRS: Final = "All directories of the log, joined by commas."
 _CHECKPOINT: Final = "The query's checkpointLocation."
+_OTHER_CHECKPOINT: Final = "The checkpointLocation of the other query."
 _ARCHIVE: Final = "The URL of the archive, such as s3://bucket/points."
 _COPIES: Final = "The URL of the copies, such as s3://bucket/logs."
 _NEW_CHECKPOINT: Final = (
@@ -26,6 +27,7 @@ ARGUMENTS: Final = {
     "checkpoint archive": (
         _CHECKPOINT, f"{_ARCHIVE} Each query needs its own URL, which the first call creates.",
     ),
+    "checkpoint diff": (_CHECKPOINT, _OTHER_CHECKPOINT),
     "checkpoint export": (_CHECKPOINT,),
     "checkpoint fork": (_CHECKPOINT, _NEW_CHECKPOINT),
     "checkpoint history": (_CHECKPOINT,),
@@ -33,6 +35,7 @@ ARGUMENTS: Final = {
     "checkpoint points": (_ARCHIVE,),
     "checkpoint reset": (_CHECKPOINT,),
     "checkpoint restore": (_ARCHIVE, _NEW_CHECKPOINT),
+    "checkpoint rewrite": (_CHECKPOINT, _NEW_CHECKPOINT),
     "checkpoint verify": (_CHECKPOINT,),
     "commits": (_LOG,),
     "configs alter": (_LOG,),

@@ -2,15 +2,14 @@
 
 import click
 
+import sparklog
 from sparklog.cli.command import Command
 from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.output import print_json
-from sparklog.errors import InvalidRequestError
-from sparklog.extras import needed
+from sparklog.cli.spark_session import spark_session
 from sparklog.jvm.jar import write_jar
 from sparklog.session.setup import JARS_KEY
 from sparklog.session.setup import spark_conf as settings
-from sparklog.spark_support import SUPPORTED, spark_version
 
 
 @click.command("doctor", cls=Command)
@@ -66,29 +65,8 @@ def doctor(
         return _print_conf(as_arguments, daemon, jar_file, no_checkpoints, as_json)
     if as_arguments or daemon or jar_file is not None or no_checkpoints:
         raise click.UsageError("--args, --daemon, --jar and --no-checkpoints need --spark-conf")
-    with needed(InvalidRequestError):
-        import pyspark
-        from pyspark.sql import SparkSession
-
-    import sparklog
-
-    builder = SparkSession.builder.appName("sparklog-doctor").config("spark.log.level", "OFF")
-    quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
-    # With an older Spark there are no settings, and the report says what works.
-    is_old = spark_version(pyspark.__version__) < SUPPORTED[0]
-    for key, value in (quiet | ({} if is_old else settings())).items():
-        builder = builder.config(key, value)
-    try:
-        spark = builder.getOrCreate()
-    except Exception as error:
-        raise click.ClickException(
-            f"Spark can't be started ({str(error).splitlines()[0]}). Spark needs a Java runtime, "
-            "17 or later: set JAVA_HOME to its directory"
-        ) from error
-    try:
+    with spark_session() as spark:
         report = sparklog.doctor(spark, checkpoint)
-    finally:
-        spark.stop()
     if as_json:
         lines = [
             {"subject": line.subject, "found": line.found, "fault": line.fault}

@@ -11,6 +11,7 @@ EXAMPLES: Final = {
         "/data/checkpoint s3://bucket/points --log /data/log",
         "/data/checkpoint s3://bucket/points --batch 41 --keyring /etc/sparklog/keys.json",
     ),
+    "checkpoint diff": ("/data/checkpoint /data/try", "/data/checkpoint /data/try --batch 41"),
     "checkpoint export": ("/data/checkpoint",),
     "checkpoint fork": (
         "/data/checkpoint /data/try --to 2 --log /data/log --new-log /data/try-log",
@@ -27,6 +28,11 @@ EXAMPLES: Final = {
     "checkpoint restore": (
         "s3://bucket/points /data/back --log /data/back-log",
         "s3://bucket/points /data/back --batch 41",
+    ),
+    "checkpoint rewrite": (
+        "/data/checkpoint /data/moved --provider rocksdb --partitions 400",
+        "/data/checkpoint /data/corrected --with corrections:without_test_orders --dry-run",
+        "/data/checkpoint s3://bucket/moved --with left=joins:some --with right=joins:all",
     ),
     "checkpoint verify": ("/data/checkpoint", "/data/checkpoint --repair"),
     "commits": ("/data/log --topic orders --last 5", "/data/log --writer loader --json"),

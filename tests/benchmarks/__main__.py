@@ -8,7 +8,7 @@ import sys
 
 NAMES = (
     "codec", "jvm", "engine", "batch", "clean", "service", "store", "tier", "diskless", "reading",
-    "spark", "state", "bucket_state", "tuning", "kafka", "interpreted", "requests",
+    "spark", "state", "bucket_state", "rewrite", "tuning", "kafka", "interpreted", "requests",
 )  # fmt: skip
 
 given = sys.argv[1:]

@@ -1,0 +1,17 @@
+"""State that users can change: the state of a streaming query in a new checkpoint.
+
+The functions are exported by `sparklog.checkpoint`. They use the state store providers of Spark,
+through sparklog's jar.
+
+- `rewrite`: a fork with changed state, or with state in another provider; `change`: writes the
+state and the files that must agree with it; `functions`: the functions of users
+- `diff`: compares the state of two checkpoints
+- `tables`: reads and writes the state of an operator, by the jar; `operators`: which columns of a
+key determine the partition
+- `plain_copy`: a copy of a checkpoint in Spark's own files
+"""
+
+from sparklog.extras import needed
+
+with needed():
+    import pyspark  # noqa: F401

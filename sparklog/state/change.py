@@ -1,0 +1,246 @@
+"""Writes new state files into a copy of a checkpoint, and changes the files that must agree.
+
+    offsets/N                      the provider, and the number of partitions, of batch N + 1
+    commits/N                      in format 2 the ids in the names of the state files
+    state/<operator>/_metadata/    the number of partitions
+
+Schema files stay. Source: OffsetSeqMetadata, CommitMetadata, OperatorStateMetadata (Spark 4.3).
+"""
+
+import json
+import os
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.spark_files.checksums import hadoop_name
+from sparklog.checkpoint.spark_files.state_stores import metadata_path
+from sparklog.errors import DataCorruptionError, InvalidRequestError
+from sparklog.fs import FileSystem, write_durably
+from sparklog.logdir.staged_directory import remove_all
+from sparklog.state.functions import StateFunctions, replaced_families
+from sparklog.state.tables import (
+    PROVIDER,
+    Digest,
+    OperatorState,
+    StateTables,
+    operator_state,
+    sum_of,
+)
+
+_SPARK: Final = "org.apache.spark.sql.execution.streaming.state."
+PROVIDERS: Final = {
+    "hdfs": f"{_SPARK}HDFSBackedStateStoreProvider",
+    "rocksdb": f"{_SPARK}RocksDBStateStoreProvider",
+}
+_PARTITIONS: Final = (
+    "spark.sql.streaming.internal.stateStore.partitions",
+    "spark.sql.shuffle.partitions",
+)
+_WRITING: Final = {
+    # A store is written once, as a snapshot; the query's own settings apply when it continues.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
+    # Counting reads each key before it is written.
+    "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
+}
+_NEW: Final = ".rewritten"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewrittenOperator:
+    """Rows and hashes of an operator's state, before and after a rewrite.
+
+    Attributes:
+        operator: The number of the operator.
+        name: Spark's name of the operator.
+        rows_before: The rows of each state partition of the original.
+        rows_after: The rows of each state partition of the new checkpoint.
+        hash_before: A hash of each state partition of the original. It does not depend on the
+            order of the rows.
+        hash_after: A hash of each state partition of the new checkpoint.
+    """
+
+    operator: int
+    name: str
+    rows_before: list[int]
+    rows_after: list[int]
+    hash_before: list[int]
+    hash_after: list[int]
+
+
+class StateChange:
+    """A change of the state in a copy of a checkpoint, as of its newest batch.
+
+    Args:
+        tables: Reads and writes state.
+        copy: The copy, in Spark's own files, which is changed.
+        batch: The newest batch of the copy.
+        provider: The new provider; None for the old one.
+        partitions: The new number of partitions; None for the old one.
+    """
+
+    def __init__(
+        self,
+        tables: StateTables,
+        copy: Checkpoint,
+        batch: int,
+        provider: str | None,
+        partitions: int | None,
+    ) -> None:
+        self._tables, self._copy, self._fs = tables, copy, copy.fs
+        self._batch, self._provider, self._partitions = batch, provider, partitions
+        self._batches = Batches(copy)
+        self._ids: dict[int, list[list[str]]] = {}
+
+    def write(self, operator: int, functions: StateFunctions | None) -> RewrittenOperator | None:
+        """Write the state of an operator. Returns None without a change.
+
+        Raises:
+            InvalidRequestError: The state can't be changed in this way.
+            DataCorruptionError: A row is in the wrong partition, or got lost.
+        """
+        if functions is None and self._provider is None and self._partitions is None:
+            return None
+        root = f"file:{self._copy.path}"
+        old = operator_state(self._batches, operator, self._batch, root)
+        new = self._new_state(old, root)
+        before = self._tables.digests(old)
+        replaced = {} if functions is None else replaced_families(self._tables, old, functions)
+        ids, after = self._tables.write(old, new, replaced)
+        _check_kept(old, before, after, replaced.keys())
+        self._take_over(new)
+        self._ids[operator] = [[part[s.store] for s in new.schemas] for part in ids]
+        totals = [[sum_of(partition) for partition in each] for each in (before, after)]
+        return RewrittenOperator(
+            operator=operator,
+            name=old.operator.name,
+            rows_before=[each.rows for each in totals[0]],
+            rows_after=[each.rows for each in totals[1]],
+            hash_before=[each.hash for each in totals[0]],
+            hash_after=[each.hash for each in totals[1]],
+        )
+
+    def _new_state(self, old: OperatorState, root: str) -> OperatorState:
+        conf = {**old.conf, **_WRITING}
+        if self._provider is not None:
+            conf[PROVIDER] = PROVIDERS[self._provider]
+        has_families = any(schema.has_families for schema in old.schemas)
+        if conf.get(PROVIDER) == PROVIDERS["hdfs"] and has_families:
+            raise InvalidRequestError(
+                f"operator {old.operator.id} ({old.operator.name}) needs RocksDB: Spark does not "
+                "keep state with column families in the HDFS-backed provider"
+            )
+        # An operator whose rows are all in one partition keeps it.
+        rules = [rule for schema in old.schemas for rule in old.rules(schema).values()]
+        is_in_one = all(rule.columns == 0 for rule in rules)
+        count = old.partitions if self._partitions is None or is_in_one else self._partitions
+        return replace(old, root=f"{root}/{_NEW}", conf=conf, partitions=count, ids={})
+
+    def _take_over(self, new: OperatorState) -> None:
+        """Put the new state files into the place of the old ones."""
+        fs, operator = self._fs, f"state/{new.operator.id}"
+        made = os.path.join(self._copy.path, _NEW, str(new.operator.id))
+        old = os.path.join(self._copy.path, operator)
+        for path in self._copy.files():
+            if path.startswith(f"{operator}/0/") and "/_metadata/" in path:
+                _move(fs, self._copy.real(path), os.path.join(made, path[len(operator) + 1 :]))
+        for name in fs.listdir(old):
+            if name.isdecimal():
+                remove_all(fs, os.path.join(old, name))
+        for name in fs.listdir(made):
+            fs.rename(os.path.join(made, name), os.path.join(old, name))
+            _sync(fs, os.path.join(old, name))
+        fs.sync_dir(old)
+
+    def finish(self) -> None:
+        """Change the plan, the commit and the metadata, and check the copy.
+
+        Raises:
+            InvalidRequestError: Files are missing, because executors wrote them elsewhere.
+        """
+        self._edit(f"offsets/{self._batch}", self._edit_plan)
+        if any(any(map(any, ids)) for ids in self._ids.values()):
+            self._edit(f"commits/{self._batch}", self._edit_commit)
+        for operator in self._ids if self._partitions is not None else ():
+            path = metadata_path(self._copy, operator, self._batch)
+            if path is not None:
+                self._edit(path, self._edit_metadata)
+        remove_all(self._fs, os.path.join(self._copy.path, _NEW))
+        self._copy.refresh()
+        obstacle = Batches(self._copy).obstacle(self._batch)
+        if obstacle is not None:
+            raise InvalidRequestError(
+                f"the new state in {self._copy.path} is incomplete ({obstacle}): driver and "
+                "executors must reach the same directory; use a target on a disk that they share"
+            )
+
+    def _edit(self, path: str, edit: Any) -> None:
+        """Change the JSON in line 2 of a file."""
+        lines = self._copy.read(path).decode().split("\n")
+        document = json.loads(lines[1] if len(lines) > 1 and lines[1] else "{}")
+        edit(document)
+        lines[1:2] = [json.dumps(document, separators=(",", ":"))]
+        # The file may be a hard link to the original's, and has a checksum.
+        for name in (hadoop_name(path), path):
+            if name in self._copy.files():
+                self._fs.unlink(self._copy.real(name))
+        write_durably(self._fs, self._copy.real(path), "\n".join(lines).encode())
+
+    def _edit_plan(self, document: dict[str, Any]) -> None:
+        conf = document.setdefault("conf", {})
+        if self._provider is not None:
+            conf[PROVIDER] = PROVIDERS[self._provider]
+        if self._partitions is not None:
+            for key in _PARTITIONS:
+                if key in conf or key == _PARTITIONS[-1]:
+                    conf[key] = str(self._partitions)
+
+    def _edit_commit(self, document: dict[str, Any]) -> None:
+        ids = document.setdefault("stateUniqueIds", {})
+        ids.update({str(operator): found for operator, found in self._ids.items()})
+
+    def _edit_metadata(self, document: dict[str, Any]) -> None:
+        for store in document["stateStoreInfo"]:
+            store["numPartitions"] = self._partitions
+
+
+def _check_kept(
+    state: OperatorState,
+    before: list[list[Digest]],
+    after: list[list[Digest]],
+    replaced: Any,
+) -> None:
+    """Check that the rows of families without a function are all there, and unchanged."""
+    for number, family in enumerate(state.families()):
+        if family in replaced:
+            continue
+        old, new = (sum_of([partition[number] for partition in each]) for each in (before, after))
+        if old != new:
+            raise DataCorruptionError(
+                f"{old.rows} rows of {'/'.join(family)} were read, and {new.rows} rows were "
+                "written, or their content differs, so nothing was kept",
+                path=state.root,
+            )
+
+
+def _move(fs: FileSystem, source: str, target: str) -> None:
+    made = []
+    directory = os.path.dirname(target)
+    while not fs.is_dir(directory):
+        made.append(directory)
+        directory = os.path.dirname(directory)
+    for each in reversed(made):
+        fs.mkdir(each)
+    fs.rename(source, target)
+
+
+def _sync(fs: FileSystem, path: str) -> None:
+    """Make a directory durable, with everything in it. Spark doesn't sync files."""
+    if not fs.is_dir(path):
+        with fs.open(path) as file:
+            file.sync()
+        return
+    for name in fs.listdir(path):
+        _sync(fs, os.path.join(path, name))
+    fs.sync_dir(path)

@@ -1,0 +1,136 @@
+"""Functions of users that change state, and the column families that follow from their rows.
+
+Spark keeps some state twice: the index of a join counts the rows of each key, and a list has its
+length. A function receives rows; the families that follow from the rows are computed from them.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from pyspark.sql import DataFrame, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
+
+from sparklog.checkpoint.spark_files.state_stores import DEFAULT_STORE
+from sparklog.errors import InvalidRequestError
+from sparklog.state.tables import OperatorState, StateTables
+
+StateFunction = Callable[[DataFrame], DataFrame]
+StateFunctions = StateFunction | Mapping[str, StateFunction]
+_SIDES: Final = ("left", "right")
+Families = dict[tuple[str, str], DataFrame]
+
+
+def replaced_families(
+    tables: StateTables, state: OperatorState, functions: StateFunctions
+) -> Families:
+    """Return {(store, family): new rows} for the families that functions change.
+
+    Raises:
+        InvalidRequestError: A function doesn't fit to the operator, or returns other columns.
+    """
+    operator = state.operator
+    if operator.is_join:
+        return _of_join(tables, state, _named(functions, _SIDES, "a join"))
+    if operator.is_transform:
+        names = tuple(operator.variables)
+        return _of_variables(tables, state, _named(functions, names, "transformWithState"))
+    if not callable(functions):
+        raise InvalidRequestError(
+            f"with_ must be a function for operator {operator.id} ({operator.name}); names of "
+            "sides or state variables are for joins and transformWithState"
+        )
+    before = tables.table(state, DEFAULT_STORE, DEFAULT_STORE)
+    after = _checked(functions(before), before, f"operator {operator.id}")
+    return {(DEFAULT_STORE, DEFAULT_STORE): after}
+
+
+def _named(
+    functions: StateFunctions, names: tuple[str, ...], operator: str
+) -> Mapping[str, StateFunction]:
+    if callable(functions):
+        raise InvalidRequestError(
+            f"with_ must be a dict for {operator}: a function for one or more of "
+            + ", ".join(names)
+        )
+    unknown = sorted(set(functions) - set(names))
+    if unknown:
+        raise InvalidRequestError(
+            f"with_ names {', '.join(unknown)}, which {operator} doesn't have: use "
+            + ", ".join(names)
+        )
+    return functions
+
+
+def _of_variables(
+    tables: StateTables, state: OperatorState, functions: Mapping[str, StateFunction]
+) -> Families:
+    found: Families = {}
+    operator = state.operator
+    for name, function in functions.items():
+        if operator.variables[name] or name in operator.lists:
+            kind = "a list" if name in operator.lists else "values that expire"
+            raise InvalidRequestError(
+                f"state variable {name} of operator {operator.id} has {kind}, which a function "
+                "can't change: only values and maps without expiration can be changed"
+            )
+        before = tables.table(state, DEFAULT_STORE, name)
+        found[DEFAULT_STORE, name] = _checked(function(before), before, f"state variable {name}")
+    return found
+
+
+def _of_join(
+    tables: StateTables, state: OperatorState, functions: Mapping[str, StateFunction]
+) -> Families:
+
+    found: Families = {}
+    for side, function in functions.items():
+        counts, rows = f"{side}-keyToNumValues", f"{side}-keyWithIndexToValue"
+        before = tables.table(state, rows, DEFAULT_STORE)
+        key = _struct(before, "key")
+        count = _struct(tables.table(state, counts, DEFAULT_STORE), "value")
+        columns = [F.col("key")[name] for name in key.names[:-1]]
+        given = before.withColumn("key", F.struct(*columns))
+        after = _checked(function(given), given, f"the {side} side")
+        # Spark numbers the rows of a key from 0 without gaps.
+        number = F.row_number().over(Window.partitionBy("key").orderBy(F.lit(0))) - 1
+        index = number.cast("long").alias(key.names[-1])
+        found[rows, DEFAULT_STORE] = after.select(
+            F.struct(*columns, index).alias("key"), F.col("value")
+        )
+        total = F.count("*").alias(count.names[0])
+        found[counts, DEFAULT_STORE] = (
+            after.groupBy("key").agg(total).select("key", F.struct(count.names[0]).alias("value"))
+        )
+    return found
+
+
+def _checked(after: DataFrame, before: DataFrame, what: str) -> DataFrame:
+    """Check the columns that a function returned.
+
+    Raises:
+        InvalidRequestError: Another column, type or order.
+    """
+    for name in ("key", "value"):
+        expected = _struct(before, name)
+        if name not in after.columns:
+            raise InvalidRequestError(
+                f"with_ of {what} must return the columns key and value; it returned "
+                + ", ".join(after.columns)
+            )
+        found = after.schema[name].dataType
+        if _types(found) != _types(expected):
+            raise InvalidRequestError(
+                f"with_ of {what} must return {name} as {expected.simpleString()}; it returned "
+                f"{found.simpleString()}"
+            )
+    return after.select("key", "value")
+
+
+def _types(kind: object) -> str:
+    """Return a type without nullability, which Spark loses and adds freely."""
+    return kind.simpleString()  # type: ignore[attr-defined, no-any-return]
+
+
+def _struct(frame: DataFrame, name: str) -> StructType:
+    return frame.schema[name].dataType  # type: ignore[return-value]

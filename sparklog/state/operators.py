@@ -1,0 +1,143 @@
+"""The stateful operators of Spark: which columns of a key determine the partition of a row.
+
+The columns are those by which Spark shuffles the operator's input. Source: the operators' key
+expressions, and StatePartitionKeyExtractorFactory (Spark 4.2).
+"""
+
+import json
+from dataclasses import dataclass
+from typing import Any, Final
+
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.spark_files.state_schema import ColumnFamily, StateStoreSchema
+from sparklog.checkpoint.spark_files.state_stores import metadata_path
+from sparklog.errors import InvalidRequestError
+
+_ALL_COLUMNS: Final = frozenset(
+    {
+        "stateStoreSave",
+        "dedupe",
+        "dedupeWithinWatermark",
+        "flatMapGroupsWithState",
+        "applyInPandasWithState",
+        "globalLimit",
+    }
+)
+_SESSION_WINDOW: Final = "sessionWindowStateStoreSaveExec"
+_JOIN: Final = "symmetricHashJoin"
+_JOIN_STORES: Final = {"keyToNumValues": 0, "keyWithIndexToValue": 1}
+"""{store of a side of a join: columns of its key after the join's key}."""
+_TRANSFORM: Final = "transformWithState"
+_NESTED: Final = ("elementKey", "key")
+_BESIDE: Final = {"expirationMs", "expiryTimestampMs", "userKey"}
+
+
+@dataclass(frozen=True, slots=True)
+class FamilyRule:
+    """How the rows of a column family are placed and written.
+
+    Attributes:
+        path: The names of the nested structs of the key that lead to the partition key.
+        columns: The number of columns of the partition key; 0 if all rows are in partition 0.
+        is_list: Whether a key has several values.
+    """
+
+    path: tuple[str, ...]
+    columns: int
+    is_list: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """A stateful operator, from its metadata.
+
+    Attributes:
+        id: The number in the directory `state`.
+        name: Spark's name of the operator.
+        lists: The state variables that are lists.
+        variables: {state variable: whether its values expire}, of transformWithState.
+    """
+
+    id: int
+    name: str
+    lists: frozenset[str]
+    variables: dict[str, bool]
+
+    @property
+    def is_join(self) -> bool:
+        """Whether the operator joins two streams."""
+        return self.name == _JOIN
+
+    @property
+    def is_transform(self) -> bool:
+        """Whether the operator is transformWithState, which needs RocksDB."""
+        return self.name.startswith(_TRANSFORM)
+
+
+def read_operator(checkpoint: Checkpoint, operator: int, batch: int) -> Operator:
+    """Read an operator's metadata, as of a batch.
+
+    Raises:
+        InvalidRequestError: The operator has no metadata.
+    """
+    path = metadata_path(checkpoint, operator, batch)
+    if path is None:
+        raise InvalidRequestError(
+            f"operator {operator} of {checkpoint.path} has no metadata, as if Spark 3 had written "
+            "it: run a batch of the query with Spark 4",
+            path=checkpoint.path,
+        )
+    document = json.loads(checkpoint.read(path).decode().partition("\n")[2])
+    properties: dict[str, Any] = json.loads(document.get("operatorPropertiesJson") or "{}")
+    variables = properties.get("stateVariables", [])
+    return Operator(
+        id=operator,
+        name=document["operatorInfo"]["operatorName"],
+        lists=frozenset(v["stateName"] for v in variables if v["stateVariableType"] == "ListState"),
+        variables={v["stateName"]: bool(v["ttlEnabled"]) for v in variables},
+    )
+
+
+def family_rules(operator: Operator, schema: StateStoreSchema) -> dict[str, FamilyRule]:
+    """Return the rules of a store's column families.
+
+    Raises:
+        InvalidRequestError: The rows of this operator can't be placed.
+    """
+    return {name: _rule(operator, schema, family) for name, family in schema.families.items()}
+
+
+def _rule(operator: Operator, schema: StateStoreSchema, family: ColumnFamily) -> FamilyRule:
+    columns = len(family.key)
+    if operator.is_transform and schema.has_families:
+        return _rule_of_variable(operator, family)
+    if operator.is_join and not schema.has_families:
+        _, _, kind = schema.store.partition("-")
+        if kind in _JOIN_STORES:
+            return FamilyRule((), columns - _JOIN_STORES[kind])
+    if operator.name == _SESSION_WINDOW:
+        return FamilyRule((), columns - 1)
+    if operator.name in _ALL_COLUMNS:
+        is_in_one = all(field.type.equals("null") for field in family.key)
+        return FamilyRule((), 0 if is_in_one else columns)
+    raise InvalidRequestError(
+        f"operator {operator.id} ({operator.name}, store {schema.store}) can't be rewritten: "
+        "joins of state format 3 and 4, and operators newer than Spark 4.3, are not supported"
+    )
+
+
+def _rule_of_variable(operator: Operator, family: ColumnFamily) -> FamilyRule:
+    """Return the rule of a family of transformWithState.
+
+    The grouping key is the key itself, or the column `key` beside a map's key or a timer's time, or
+    the column `elementKey` of the index by expiration.
+    """
+    path: tuple[str, ...] = ()
+    fields = {field.name: field.type for field in family.key}
+    is_compound = family.layout.kind != "plain"
+    for name in _NESTED if is_compound else ():
+        # A column of the grouping key may have the same name, but has no such neighbour.
+        if len(fields) == 2 and name in fields and fields.keys() - {name} <= _BESIDE:
+            path += (name,)
+            fields = {field.name: field.type for field in fields[name]}
+    return FamilyRule(path, len(fields), family.name in operator.lists)

@@ -1,0 +1,161 @@
+"""`rewrite`: a fork of a checkpoint whose state is changed, moved to another provider, or both.
+
+The fork is built as Spark's own files in a directory beside the target. Spark's state store
+providers read the old state and write the new state, in a job with a task for each state partition.
+The fork becomes visible when it is complete.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import Checkpoint, own_path
+from sparklog.checkpoint.spark_files.state_stores import operators_of
+from sparklog.clock import Clock, stopwatch, system_clock
+from sparklog.errors import InvalidRequestError
+from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.paths import store_url
+from sparklog.state.change import PROVIDERS, RewrittenOperator, StateChange
+from sparklog.state.functions import StateFunctions
+from sparklog.state.plain_copy import plain_copy
+from sparklog.state.tables import StateTables
+
+Path = str | os.PathLike[str]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewritten:
+    """The result of `rewrite`.
+
+    Attributes:
+        path: The original checkpoint.
+        new_path: The new checkpoint; with `dry_run`, where it would be.
+        batch: The batch after which the query of the new checkpoint continues.
+        operators: The operators whose state was written.
+        is_dry_run: Whether nothing was kept.
+        took_ms: The duration, in milliseconds.
+
+    Examples:
+        >>> from sparklog.checkpoint import rewrite  # doctest: +SKIP
+        >>> rewrite("checkpoint", "moved", provider="rocksdb").batch  # doctest: +SKIP
+        4
+    """
+
+    path: str
+    new_path: str
+    batch: int
+    operators: list[RewrittenOperator]
+    is_dry_run: bool
+    took_ms: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        rows = "".join(
+            f"; operator {each.operator} ({each.name}): {sum(each.rows_before)} rows in "
+            f"{len(each.rows_before)} partitions became {sum(each.rows_after)} rows in "
+            f"{len(each.rows_after)}"
+            for each in self.operators
+        )
+        verb = "would continue" if self.is_dry_run else "continues"
+        return f"{self.new_path} {verb} after batch {self.batch} of {self.path}{rows}"
+
+
+def rewrite(
+    source: Path,
+    target: Path,
+    *,
+    to: int | None = None,
+    operator: int = 0,
+    with_: StateFunctions | None = None,
+    provider: str | None = None,
+    partitions: int | None = None,
+    dry_run: bool = False,
+    scratch: Path | None = None,
+    spark: SparkSession | None = None,
+    storage_options: Mapping[str, Any] | None = None,
+    fs: FileSystem = LOCAL,
+    clock: Clock = system_clock,
+) -> Rewritten:
+    """Create a checkpoint that continues after a batch with changed state.
+
+    The original is unchanged, and its query may be running. The new checkpoint has the same query
+    id and the same batches, so sinks recognize its batches. It is of the same kind as the original:
+    log-backed, or files of Spark; in a bucket it is kept in runs.
+
+    Args:
+        source: The checkpoint: a local path, or the URL of a checkpoint in a bucket.
+        target: The new checkpoint: a local path, or a URL.
+        to: The batch; by default the newest batch that the query can continue after.
+        operator: The operator whose state `with_` changes.
+        with_: A function from a DataFrame with the columns partition_id, key and value, as Spark's
+            reader `statestore` returns it, to a DataFrame with the same columns key and value. For
+            a join {"left": function, "right": function}, or one of them; for transformWithState
+            {state variable: function}.
+        provider: "hdfs" or "rocksdb", for all operators; by default as before.
+        partitions: The number of state partitions, for all operators; by default as before.
+        dry_run: Write the new state, and report it, but keep nothing.
+        scratch: A directory for temporary files, for a target in a bucket; by default that of
+            temporary files. For a local target they are beside the target. Driver and executors
+            must reach them.
+        spark: The session, which has sparklog's jar; by default the active session.
+        storage_options: Options of fsspec for checkpoints in a bucket.
+        fs: The file system of the checkpoints; for tests.
+        clock: The current time in milliseconds since the epoch; for tests.
+
+    Raises:
+        InvalidRequestError: The state can't be rewritten in this way, a function returns other
+            columns, or `target` exists.
+        DataCorruptionError: A file of the checkpoint is damaged.
+        StorageUnavailableError: The disk fails. A failed call leaves no new checkpoint.
+
+    Cost:
+        Reads and writes the state once, and reads it once more for the report. Two Spark jobs for
+        each operator.
+    """
+    watch = stopwatch()
+    if with_ is None and provider is None and partitions is None:
+        raise InvalidRequestError("nothing would change: set with_, provider or partitions")
+    if provider is not None and provider not in PROVIDERS:
+        raise InvalidRequestError(f"provider must be hdfs or rocksdb; got {provider!r}")
+    if partitions is not None and partitions < 1:
+        raise InvalidRequestError(f"partitions must be 1 or more; got {partitions}")
+    tables = StateTables(spark)
+    checkpoint = Checkpoint.open(source, fs, needs_id=True, storage_options=storage_options or {})
+    batches = Batches(checkpoint)
+    batch = max(batches.committed, default=-1) if to is None else to
+    batches.check_reachable(batch)
+    operators = operators_of(checkpoint)
+    if with_ is not None and operator not in operators:
+        raise InvalidRequestError(_no_operator(checkpoint.path, operator, operators))
+    with plain_copy(
+        checkpoint, batch, target, scratch=scratch, storage_options=storage_options, fs=fs,
+        clock=clock,
+    ) as (copy, publish):  # fmt: skip
+        change = StateChange(tables, copy, batch, provider, partitions)
+        written = [
+            report
+            for each in operators
+            if (report := change.write(each, with_ if each == operator else None)) is not None
+        ]
+        change.finish()
+        if not dry_run:
+            publish()
+    return Rewritten(
+        path=checkpoint.path,
+        new_path=store_url(target) or own_path(target),
+        batch=batch,
+        operators=written,
+        is_dry_run=dry_run,
+        took_ms=watch(),
+    )
+
+
+def _no_operator(path: str, operator: int, known: list[int]) -> str:
+    has = f"its operators are {', '.join(map(str, known))}" if known else "its query has no state"
+    return f"{path} has no stateful operator {operator}: {has}"

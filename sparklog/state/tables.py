@@ -1,0 +1,251 @@
+"""The state of a checkpoint's operators as Spark reads and writes it, by the jar of the session.
+
+Reads and writes a checkpoint of Spark's own files, which the executors must reach.
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Final, NamedTuple
+
+from pyspark.sql import DataFrame, SparkSession
+
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.spark_files.state_schema import StateStoreSchema, store_schema
+from sparklog.checkpoint.spark_files.state_stores import (
+    DEFAULT_STORE,
+    StateStoreMetadata,
+    stores_info,
+)
+from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.jvm.gateway import Gateway, find_gateway
+from sparklog.state.operators import FamilyRule, Operator, family_rules, read_operator
+
+_OBJECT: Final = "sparklog.state.StateTables"
+_STORE: Final = "spark.sql.streaming.stateStore"
+_FORMAT: Final = f"{_STORE}.checkpointFormatVersion"
+PROVIDER: Final = f"{_STORE}.providerClass"
+_ENCODING: Final = f"{_STORE}.encodingFormat"
+_FAULT: Final = "State of "
+
+
+class Digest(NamedTuple):
+    """The number of rows, and a sum of their hashes; equal state has equal digests."""
+
+    rows: int
+    hash: int
+
+    def __add__(self, other: "Digest") -> "Digest":  # type: ignore[override]
+        return Digest(self.rows + other.rows, _wrapped(self.hash + other.hash))
+
+
+@dataclass(frozen=True)
+class OperatorState:
+    """The state of an operator after a batch, in a checkpoint of Spark's own files.
+
+    Attributes:
+        root: The URL of the directory `state`.
+        operator: The operator.
+        version: The version of the state: the batch, plus one.
+        partitions: The number of state partitions.
+        conf: Settings that the state depends on, such as the provider's class.
+        schemas: The stores of the operator.
+        ids: {store: the id in the file names of each partition}; empty in format 1.
+        files: {store: the paths of its schema files}.
+        prefixes: {store: the number of columns of the key's prefix}.
+    """
+
+    root: str
+    operator: Operator
+    version: int
+    partitions: int
+    conf: Mapping[str, str]
+    schemas: Sequence[StateStoreSchema]
+    ids: Mapping[str, Sequence[str]]
+    files: Mapping[str, Sequence[str]]
+    prefixes: Mapping[str, int]
+
+    def plan(self) -> str:
+        """Return the JSON that the jar reads."""
+        stores = [
+            {
+                "name": schema.store,
+                "hasFamilies": schema.has_families,
+                "prefixColumns": self.prefixes[schema.store],
+                "schemas": self.files[schema.store],
+                "ids": self.ids.get(schema.store, []),
+                "families": {
+                    name: {**asdict(rule), "isList": rule.is_list}
+                    for name, rule in self.rules(schema).items()
+                },
+            }
+            for schema in self.schemas
+        ]
+        return json.dumps(
+            {
+                "root": self.root,
+                "operator": self.operator.id,
+                "version": self.version,
+                "partitions": self.partitions,
+                "conf": dict(self.conf),
+                "stores": stores,
+            }
+        )
+
+    def rules(self, schema: StateStoreSchema) -> dict[str, FamilyRule]:
+        """Return how the rows of each family of a store are placed."""
+        return family_rules(self.operator, schema)
+
+    def families(self) -> list[tuple[str, str]]:
+        """Return store and name of all families, in the order in which the jar numbers them."""
+        return [(s.store, name) for s in self.schemas for name in sorted(s.families)]
+
+
+def operator_state(batches: Batches, operator: int, batch: int, root: str) -> OperatorState:
+    """Describe the state of an operator after a batch.
+
+    Args:
+        batches: The batches of the checkpoint, whose state is kept in files.
+        operator: The number of the operator.
+        batch: The batch.
+        root: The URL of the checkpoint, by which Spark reads the files.
+
+    Raises:
+        InvalidRequestError: The operator can't be read in this way.
+        DataCorruptionError: A file of the checkpoint is damaged.
+    """
+    checkpoint = batches.checkpoint
+    found = read_operator(checkpoint, operator, batch)
+    conf = batches.offsets(batch).conf
+    if conf.get(_ENCODING, "").lower() == "avro":
+        raise InvalidRequestError(
+            f"the state of operator {operator} is encoded as Avro, which can't be rewritten"
+        )
+    infos = stores_info(checkpoint, operator, batch)
+    schemas = [store_schema(checkpoint, operator, info.name) for info in infos]
+    ids = batches.commit(batch).state_ids
+    partitions = batches.partitions(operator, batch) or infos[0].partitions
+    by_store: dict[str, list[str]] = {}
+    if ids is not None:
+        for number, info in enumerate(infos):
+            by_store[info.name] = [part[number] for part in ids[operator]]
+    state = {key: value for key, value in conf.items() if key.startswith("spark.sql.streaming.")}
+    state[_FORMAT] = "1" if ids is None else "2"
+    return OperatorState(
+        root=f"{root}/state",
+        operator=found,
+        version=batch + 1,
+        partitions=partitions,
+        conf=state,
+        schemas=schemas,
+        ids=by_store,
+        files={
+            info.name: [f"{root}/{p}" for p in schema_paths(batches, operator, info)]
+            for info in infos
+        },
+        prefixes={info.name: info.prefix_columns for info in infos},
+    )
+
+
+def schema_paths(batches: Batches, operator: int, info: StateStoreMetadata) -> list[str]:
+    """Return the relative paths of a store's schema files."""
+    names = [path.partition("/_stateSchema/")[2] for path in info.schemas]
+    if names:
+        found = [f"state/{operator}/_stateSchema/{name}" for name in names]
+        return [path for path in found if batches.checkpoint.exists(path)]
+    inside = "" if info.name == DEFAULT_STORE else f"{info.name}/"
+    return [f"state/{operator}/0/{inside}_metadata/schema"]
+
+
+class StateTables:
+    """Reads and writes state through the jar of a session.
+
+    Args:
+        spark: The session; None for the active session.
+
+    Raises:
+        InvalidRequestError: There is no session, or it has no jar of sparklog.
+    """
+
+    def __init__(self, spark: SparkSession | None) -> None:
+        spark = spark or _active_session()
+        found = find_gateway(spark, wanted=True)
+        if not isinstance(found, Gateway):
+            raise InvalidRequestError(
+                f"state can't be read or written in this session: {found.reason}"
+            )
+        self.spark, self._gateway = spark, found
+
+    def table(self, state: OperatorState, store: str, family: str) -> DataFrame:
+        """Return the rows of a family, with the columns partition_id, key and value."""
+        from pyspark.sql import DataFrame
+
+        frame = self._call("table", self._session(), state.plan(), store, family)
+        return DataFrame(frame, self.spark)
+
+    def digests(self, state: OperatorState) -> list[list[Digest]]:
+        """Return the digest of each partition and family. Reads all of the state."""
+        found = json.loads(self._call("digests", self._session(), state.plan()))
+        return [[Digest(*family) for family in partition] for partition in found]
+
+    def write(
+        self,
+        source: OperatorState,
+        target: OperatorState,
+        replaced: Mapping[tuple[str, str], DataFrame],
+    ) -> tuple[list[dict[str, str]], list[list[Digest]]]:
+        """Write the rows of `source` and other rows of some families as the files of `target`.
+
+        Returns:
+            For each partition {store: id in the file names}, and the digest of each family.
+        """
+        frames = [frame._jdf for frame in replaced.values()]
+        names = [list(name) for name in replaced]
+        found = json.loads(
+            self._call("write", self._session(), source.plan(), target.plan(), frames, names)
+        )
+        digests = [[Digest(*family) for family in each["digests"]] for each in found]
+        return [each["ids"] for each in found], digests
+
+    def _session(self) -> Any:
+        return self.spark._jsparkSession
+
+    def _call(self, method: str, *arguments: Any) -> Any:
+        try:
+            return self._gateway.call(_OBJECT, method, *map(self._java, arguments))
+        except SparklogError:
+            raise
+        except Exception as error:  # py4j's
+            text = str(error)
+            if _FAULT in text:
+                raise InvalidRequestError(text[text.index(_FAULT) :].splitlines()[0]) from None
+            raise
+
+    def _java(self, value: Any) -> Any:
+        if not isinstance(value, list):
+            return value
+        jvm: Any = self.spark._jvm
+        found = jvm.java.util.ArrayList()
+        for each in value:
+            found.add(self._java(each))
+        return found
+
+
+def sum_of(digests: list[Digest]) -> Digest:
+    """Return the digest of several partitions or families together."""
+    total = Digest(0, 0)
+    for each in digests:
+        total += each
+    return total
+
+
+def _wrapped(number: int) -> int:
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _active_session() -> SparkSession:
+
+    session = SparkSession.getActiveSession()
+    if session is None:
+        raise InvalidRequestError("there is no active Spark session: pass one as spark=")
+    return session

@@ -1,0 +1,319 @@
+"""State that was rewritten: the query continues as if it had always had that state."""
+
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+import sparklog
+from sparklog.checkpoint import Rewritten, diff, history, rewrite, verify
+from sparklog.errors import InvalidRequestError
+from sparklog.session.setup import MANAGER
+from tests.state.operators import Output, run, session
+
+pytestmark = pytest.mark.spark
+
+AT, LAST = 3, 6
+FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
+Query = Callable[..., Path]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def jar(spark: SparkSession) -> None:
+    sparklog.enable(spark)
+
+
+@pytest.fixture
+def query(spark: SparkSession, tmp_path: Path) -> Query:
+    """Runs a query until batch AT is committed, and returns its checkpoint."""
+
+    def run_it(
+        operator: str = "aggregation",
+        provider: str = "hdfs",
+        manager: str | None = None,
+        format: str = "1",
+        output: Output | None = None,
+        last: int = AT,
+    ) -> Path:
+        own = session(spark, provider, manager)
+        own.conf.set(FORMAT, format)
+        given: Output = {} if output is None else output
+        run(own, operator, tmp_path / "ckpt", given, last)
+        return tmp_path / "ckpt"
+
+    return run_it
+
+
+def goes_on(
+    spark: SparkSession,
+    path: Path,
+    operator: str,
+    provider: str,
+    output: Output,
+    manager: str | None = None,
+    format: str = "1",
+) -> None:
+    """Run the query of a new checkpoint; its batches must equal those in `output`."""
+    own = session(spark, provider, manager)
+    own.conf.set(FORMAT, format)
+    run(own, operator, path, output, LAST)
+
+
+CASES = [
+    ("aggregation", "hdfs", "rocksdb", MANAGER, "1"),
+    ("join", "rocksdb", "hdfs", None, "1"),
+]
+DEEP_CASES = [
+    ("transform_with_state", "changelog", "rocksdb", MANAGER, "1"),
+    ("transform_with_state", "rocksdb", "rocksdb", None, "2"),
+    ("aggregation", "changelog", "rocksdb", None, "2"),
+    ("windows", "rocksdb", "hdfs", MANAGER, "1"),
+    ("session_windows", "hdfs", "rocksdb", None, "1"),
+    ("drop_duplicates_within", "changelog", "hdfs", None, "1"),
+    ("pandas_with_state", "hdfs", "rocksdb", None, "1"),
+    ("drop_duplicates", "hdfs", "hdfs", MANAGER, "1"),
+]
+
+
+@pytest.mark.parametrize(
+    ("operator", "before", "after", "manager", "format"),
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.deep) for case in DEEP_CASES)],
+)
+def test_moved_state(
+    spark: SparkSession,
+    query: Query,
+    tmp_path: Path,
+    operator: str,
+    before: str,
+    after: str,
+    manager: str | None,
+    format: str,
+) -> None:
+    expected: Output = {}
+    path = query(operator, before, manager, format, expected, last=LAST)
+    assert any(expected[batch] for batch in range(AT + 1, LAST + 1))
+    report = rewrite(
+        path, tmp_path / "moved", to=AT, provider=after, partitions=3, spark=spark
+    )
+    assert [len(each.rows_after) for each in report.operators] == [3]
+    for each in report.operators:
+        assert sum(each.rows_before) == sum(each.rows_after) > 0
+    assert history(tmp_path / "moved").is_log_backed == (manager is not None)
+    found = verify(tmp_path / "moved").findings
+    assert [f.what for f in found if "no fork or reset can go back" not in f.what] == []
+    goes_on(spark, tmp_path / "moved", operator, after, dict(expected), manager, format)
+
+
+def more(frame: DataFrame) -> DataFrame:
+    """Add 1000 to the sums."""
+    total = (F.col("value.sum") + 1000).alias("sum")
+    return frame.withColumn("value", F.struct("value.count", total))
+
+
+def test_a_function(spark: SparkSession, query: Query, tmp_path: Path) -> None:
+    before: Output = {}
+    path = query(output=before, last=LAST)
+    report = rewrite(path, tmp_path / "new", to=AT, with_=more, spark=spark)
+    (each,) = report.operators
+    assert each.rows_before == each.rows_after
+    assert each.hash_before != each.hash_after
+    expected = {
+        batch: sorted((k, n, total + 1000 * (batch > AT)) for k, n, total in rows)
+        for batch, rows in before.items()
+    }
+    goes_on(spark, tmp_path / "new", "aggregation", "hdfs", expected)
+    goes_on(spark, path, "aggregation", "hdfs", before)  # the original is as it was
+
+
+def test_keys_that_move(spark: SparkSession, query: Query, tmp_path: Path) -> None:
+    """A key that a function changes gets into its partition."""
+
+    def other(frame: DataFrame) -> DataFrame:
+        return frame.withColumn("key", F.struct((9 - F.col("key.k")).alias("k")))
+
+    path = query()
+    rewrite(path, tmp_path / "new", with_=other, spark=spark)
+    report = rewrite(tmp_path / "new", tmp_path / "again", with_=other, spark=spark)
+    first = rewrite(path, tmp_path / "same", provider="hdfs", spark=spark)
+    assert report.operators[0].hash_after == first.operators[0].hash_after
+
+
+def test_the_rows_of_a_join(spark: SparkSession, query: Query, tmp_path: Path) -> None:
+    """Rows that a function drops don't match any more; counts and indexes follow."""
+    path = query("join")
+
+    def some(frame: DataFrame) -> DataFrame:
+        return frame.where("value.value % 2 = 0")
+
+    report = rewrite(path, tmp_path / "new", with_={"left": some}, spark=spark, partitions=3)
+    (each,) = report.operators
+    assert 0 < sum(each.rows_after) < sum(each.rows_before)
+    given: Output = {}
+    goes_on(spark, tmp_path / "new", "join", "hdfs", given)
+    assert sorted(given) == [4, 5, 6]
+
+
+@pytest.mark.deep
+def test_a_state_variable(spark: SparkSession, query: Query, tmp_path: Path) -> None:
+    before: Output = {}
+    path = query("transform_with_state", "rocksdb", output=before, last=LAST)
+
+    def more_seen(frame: DataFrame) -> DataFrame:
+        return frame.withColumn("value", F.struct((F.col("value.seen") + 7).alias("seen")))
+
+    rewrite(path, tmp_path / "new", to=AT, with_={"seen": more_seen}, spark=spark)
+    expected = {
+        batch: sorted((k, seen + 7 * (batch > AT), total) for k, seen, total in rows)
+        for batch, rows in before.items()
+    }
+    goes_on(spark, tmp_path / "new", "transform_with_state", "rocksdb", expected)
+    with pytest.raises(InvalidRequestError, match="state variable last of operator 0 has a list"):
+        rewrite(path, tmp_path / "not", with_={"last": more_seen}, spark=spark)
+    with pytest.raises(InvalidRequestError, match="needs RocksDB"):
+        rewrite(path, tmp_path / "not", provider="hdfs", spark=spark)
+
+
+@pytest.fixture(scope="module")
+def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkpoint that tests only read."""
+    path = tmp_path_factory.mktemp("rewrite") / "ckpt"
+    run(session(spark, "hdfs", None), "aggregation", path, {}, AT)
+    return path
+
+
+def _renamed(frame: DataFrame) -> DataFrame:
+    return frame.withColumnRenamed("value", "wert")
+
+
+def _other_type(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("value", F.struct(F.lit("1").alias("count"), F.lit(1).alias("sum")))
+
+
+def _twice(frame: DataFrame) -> DataFrame:
+    return frame.union(frame)
+
+
+def _null(frame: DataFrame) -> DataFrame:
+    return frame.withColumn("key", F.when(F.col("key.k") > 3, F.col("key")))
+
+
+REFUSED: list[tuple[str, dict[str, Any], str]] = [
+    ("no change", {}, "nothing would change: set with_, provider or partitions"),
+    ("provider", {"provider": "redis"}, "provider must be hdfs or rocksdb; got 'redis'"),
+    ("partitions", {"partitions": 0}, "partitions must be 1 or more; got 0"),
+    ("batch", {"provider": "rocksdb", "to": 99}, "batch 99"),
+    ("operator", {"with_": more, "operator": 3}, "no stateful operator 3: its operators are 0"),
+    ("sides", {"with_": {"left": more}}, "with_ must be a function for operator 0"),
+    ("column", {"with_": _renamed}, "must return the columns key and value; it returned"),
+    ("type", {"with_": _other_type}, r"must return value as struct<count:bigint,sum:bigint>"),
+    ("duplicate", {"with_": _twice}, "State of default/default, partition .*: two rows have"),
+    ("null", {"with_": _null}, "State of default/default, partition .*: the key of a row is null"),
+]
+
+
+@pytest.mark.parametrize(
+    ("given", "message"), [pytest.param(*case, id=name) for name, *case in REFUSED]
+)
+def test_what_is_refused(
+    spark: SparkSession, shared: Path, tmp_path: Path, given: dict[str, Any], message: str
+) -> None:
+    before = _files(shared)
+    with pytest.raises(InvalidRequestError, match=message):
+        rewrite(shared, tmp_path / "new", spark=spark, **given)
+    assert list(tmp_path.iterdir()) == []
+    assert _files(shared) == before
+
+
+def test_without_a_session(spark: SparkSession, shared: Path, tmp_path: Path) -> None:
+    """The active session belongs to a thread; another thread passes one."""
+    errors: list[Exception] = []
+
+    def work() -> None:
+        jvm: Any = spark._jvm
+        jvm.org.apache.spark.sql.SparkSession.clearActiveSession()
+        try:
+            rewrite(shared, tmp_path / "new", provider="rocksdb")
+        except InvalidRequestError as error:
+            errors.append(error)
+        rewrite(shared, tmp_path / "new", provider="rocksdb", spark=spark)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert [str(e) for e in errors] == ["there is no active Spark session: pass one as spark="]
+    assert history(tmp_path / "new").batches
+
+
+def test_without_metadata(spark: SparkSession, query: Query, tmp_path: Path) -> None:
+    """Spark 3 wrote no metadata of operators; Spark 4 writes them with its next batch."""
+    path = query()
+    shutil.rmtree(path / "state/0/_metadata")
+    with pytest.raises(InvalidRequestError, match="run a batch of the query with Spark 4"):
+        rewrite(path, tmp_path / "new", partitions=3, spark=spark)
+    run(session(spark, "hdfs", None), "aggregation", path, {}, AT + 1)
+    rewrite(path, tmp_path / "new", partitions=3, spark=spark)
+
+
+def test_a_target_that_exists(spark: SparkSession, shared: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").mkdir()
+    with pytest.raises(InvalidRequestError, match="exists already: choose a new directory"):
+        rewrite(shared, tmp_path / "new", provider="rocksdb", spark=spark)
+
+
+def test_a_dry_run(spark: SparkSession, shared: Path, tmp_path: Path) -> None:
+    before = _files(shared)
+    report = rewrite(shared, tmp_path / "new", with_=more, dry_run=True, spark=spark)
+    assert report.is_dry_run
+    assert sum(report.operators[0].rows_after) == 10
+    assert f"{tmp_path / 'new'} would continue after batch 3 of {shared}" in str(report)
+    assert list(tmp_path.iterdir()) == []
+    assert _files(shared) == before
+
+
+def test_a_wrong_number_of_partitions(spark: SparkSession, shared: Path, tmp_path: Path) -> None:
+    """Spark itself would begin most keys again, and report nothing."""
+    damaged = tmp_path / "damaged"
+    report = rewrite(shared, damaged, partitions=5, spark=spark)
+    assert isinstance(report, Rewritten)
+    plan = damaged / "offsets" / str(AT)
+    plan.write_text(plan.read_text().replace('partitions":"5"', 'partitions":"3"'))
+    with pytest.raises(InvalidRequestError, match="a row belongs to partition"):
+        rewrite(damaged, tmp_path / "new", provider="rocksdb", spark=spark)
+
+
+def _files(path: Path) -> dict[str, bytes]:
+    return {str(file): file.read_bytes() for file in sorted(path.rglob("*")) if file.is_file()}
+
+
+def test_equal_and_other_state(spark: SparkSession, shared: Path, tmp_path: Path) -> None:
+    rewrite(shared, tmp_path / "moved", provider="rocksdb", partitions=3, spark=spark)
+    found = diff(shared, tmp_path / "moved", spark=spark)
+    assert found.is_equal
+    assert str(found) == "the state after batch 3 is equal: 10 rows"
+
+    def changed(frame: DataFrame) -> DataFrame:
+        some = frame.where("key.k < 8").withColumn(
+            "key", F.struct(F.when(F.col("key.k") == 0, 100).otherwise(F.col("key.k")).alias("k"))
+        )
+        return more(some.where("key.k < 4")).union(some.where("key.k >= 4"))
+
+    rewrite(shared, tmp_path / "changed", with_=changed, spark=spark)
+    found = diff(shared, tmp_path / "changed", spark=spark, batch=AT)
+    assert not found.is_equal
+    (family,) = found.families
+    assert family.rows == (10, 8)
+    assert (family.only_first, family.only_second, family.changed) == (3, 1, 3)
+    assert family.sample[0] == '{"k":0}'
+    assert "3 keys only in the first, 1 only in the second, 3 with another value" in str(found)
+
+
+def test_what_can_not_be_compared(spark: SparkSession, shared: Path, query: Query) -> None:
+    with pytest.raises(InvalidRequestError, match="batch 99"):
+        diff(shared, shared, batch=99, spark=spark)
+    with pytest.raises(InvalidRequestError, match="has other columns or types"):
+        diff(shared, query("drop_duplicates"), spark=spark)

@@ -1,0 +1,70 @@
+"""Processes that rewrite state and are killed: the new checkpoint is complete, or not there."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import sparklog
+from sparklog.checkpoint import diff, rewrite, verify
+from tests import depth
+from tests.paths import ROOT
+from tests.spark.conftest import environment
+from tests.state.operators import run, session
+
+pytestmark = [pytest.mark.spark, pytest.mark.deep]
+
+WRITER = """
+import itertools, sys
+from tests.spark.conftest import build_session
+import sparklog
+from sparklog.checkpoint import rewrite
+spark = build_session()
+sparklog.enable(spark)
+rewrite(sys.argv[1], sys.argv[2] + "-first", partitions=3, spark=spark)
+print("started", flush=True)
+for number in itertools.count():
+    rewrite(sys.argv[1], f"{sys.argv[2]}-{number}", provider="rocksdb", partitions=3, spark=spark)
+"""
+
+
+def killed(checkpoint: Path, target: Path, after_s: float) -> None:
+    """Rewrite the checkpoint again and again, until the process and its JVM are killed."""
+    with subprocess.Popen(
+        [sys.executable, "-c", WRITER, checkpoint, target],
+        cwd=ROOT, env=environment(), stdout=subprocess.PIPE, start_new_session=True, text=True,
+    ) as process:  # fmt: skip
+        try:
+            assert process.stdout is not None
+            assert process.stdout.readline() == "started\n"
+            time.sleep(after_s)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def test_kills(spark: SparkSession, tmp_path: Path) -> None:
+    sparklog.enable(spark)
+    rng = random.Random(1)
+    path = tmp_path / "ckpt"
+    run(session(spark, "hdfs", None), "aggregation", path, {}, 3)
+    for number in range(depth.REWRITE_KILLS):
+        place = tmp_path / str(number)
+        place.mkdir()
+        killed(path, place / "new", rng.uniform(0.2, 3))
+        complete = [each for each in place.iterdir() if not each.name.startswith(".")]
+        assert complete, "it was killed before it rewrote anything"
+        for each in complete:
+            assert not [f for f in verify(each).findings if f.severity == "damage"]
+        last = max(complete, key=lambda each: each.stat().st_mtime)
+        assert diff(path, last, spark=spark).is_equal
+        # What was left is removed by the next call for the same target.
+        for left in [each for each in place.iterdir() if each.name.startswith(".")]:
+            target = place / left.name[1:].rpartition(".")[0]
+            rewrite(path, target, provider="rocksdb", spark=spark)
+            assert not left.exists()
