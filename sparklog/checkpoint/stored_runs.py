@@ -5,6 +5,7 @@ the files as objects of a store. Section "In runs" of log_backed/PROTOCOL.md des
 """
 
 import bisect
+import contextlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -109,25 +110,31 @@ class RunFiles:
         self._files: dict[str, FileLocation] = {}
         self._memory: dict[FileLocation, bytes] = {}
         self._memory_bytes = 0
+        self._lost = set[str]()  # objects that the ledger names and the store does not have
 
     def get(self, name: str, start: int = 0, end: int | None = None) -> bytes:
         """Return the bytes [start, end) of a file. Cost: a GET request, or none.
 
         Raises:
             FileNotFoundError: The file does not exist, or was removed since the listing.
-            DataCorruptionError: The file is damaged.
+            DataCorruptionError: The file is damaged, or the object with its content is missing.
         """
         file = self._files.get(name)
         if file is None:
             raise FileNotFoundError(2, "there is no such file", name)
-        try:
-            return self._content(name, file)[start:end]
-        except FileNotFoundError:
+        for _ in range(_TRIES):
+            with contextlib.suppress(FileNotFoundError):
+                return self._content(name, file)[start:end]
+            if file.object in self._lost:
+                break
             self.list()  # the driver moves files when it ends a run
             moved = self._files.get(name)
-            if moved is None or moved == file:
-                raise
-            return self._content(name, moved)[start:end]
+            if moved is None:
+                raise FileNotFoundError(2, "the file was removed", name)
+            if moved == file:
+                self._lost.add(file.object)
+            file = moved
+        raise self._missing(file.object)
 
     def locate(self, name: str) -> FileLocation:
         """Return where a listed file is stored.
@@ -212,11 +219,11 @@ class RunFiles:
         """Read the newest run. Return False if a driver deleted objects of the run meanwhile."""
         listed = self.store.list(f"{self._directory}/run-")
         places = sorted(filter(None, map(self._place, listed)))
-        firsts = [run for run, number in places if number == 0]
-        if not firsts:
+        if not places:
             self._files, self.end = {}, None
             return True
-        newest, is_sealed, number = firsts[-1], False, 0
+        # A run whose first entry is missing is damaged: the run before it has an older content.
+        newest, is_sealed, number = places[-1][0], False, 0
         numbers = [n for run, n in places[bisect.bisect_left(places, (newest, 0)) :]]
         names = [entry_name(self._directory, newest, n) for n in range(numbers[-1] + 1)]
         files: dict[str, FileLocation] = {}
@@ -264,9 +271,7 @@ class RunFiles:
 
     def _present(self, name: str, data: bytes | None) -> bytes:
         if data is None:
-            raise _MissingObject(
-                f"an object of the checkpoint is missing; {_RESTORE}", path=f"{self.url}/{name}"
-            )
+            raise self._missing(name)
         return data
 
     def _fold_index(self, name: str, files: dict[str, FileLocation]) -> None:
@@ -341,6 +346,11 @@ class RunFiles:
     def _place(self, listed: StoredObject) -> tuple[int, int] | None:
         match = _ENTRY.fullmatch(listed.name.removeprefix(f"{self._directory}/"))
         return (int(match[1]), int(match[2])) if match else None
+
+    def _missing(self, name: str) -> DataCorruptionError:
+        return _MissingObject(
+            f"an object of the checkpoint is missing; {_RESTORE}", path=f"{self.url}/{name}"
+        )
 
     def _damaged(self, name: str, position: int) -> DataCorruptionError:
         return DataCorruptionError(

@@ -13,7 +13,7 @@ from types import ModuleType
 
 import pytest
 
-from tests.damage import bucket, checkpoint, killed_log_dir, log_dir, tier
+from tests.damage import bucket, checkpoint, killed_log_dir, log_dir, stored_checkpoint, tier
 from tests.damage.actions import failed, without_waiting
 from tests.damage.checks import kinds_in, rows_of
 from tests.damage.compare import RIGHT, appended_to, without_times, word_of
@@ -26,6 +26,7 @@ HOMES = {
     "bucket": bucket,
     "tier": tier,
     "checkpoint": checkpoint,
+    "stored_checkpoint": stored_checkpoint,
 }
 RESTORE = re.compile(r"\brestore (?!point)", re.IGNORECASE)
 

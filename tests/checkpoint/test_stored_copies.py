@@ -23,7 +23,6 @@ from sparklog.checkpoint import (
     restore,
     run_writer,
     stored_copies,
-    stored_runs,
     verify,
 )
 from sparklog.checkpoint.files import Checkpoint
@@ -37,11 +36,11 @@ from sparklog.errors import (
     LogLockedError,
     StorageUnavailableError,
 )
-from sparklog.format.batch import encode_one
 from sparklog.testing import Faults, FaultStore
 from sparklog.testing.faults import SimulatedKill
-from sparklog.tiered import Store, open_store
+from sparklog.tiered import open_store
 from tests.checkpoint.conftest import Golden
+from tests.checkpoint.simulated_driver import add_entries, listed_runs
 from tests.checkpoint.test_stored_files import (
     COPIED,
     Keep,
@@ -82,14 +81,6 @@ def content(path: str | Path) -> dict[str, bytes]:
     return {
         name: _SCHEMAS.sub(rb'"\1', checkpoint.read(name)) for name in checkpoint.paths()
     }
-
-
-def listed_runs(store: Store) -> RunFiles:
-    """The ledger of a checkpoint in runs, as of now."""
-    runs = run_files(store)
-    assert runs is not None
-    runs.list()
-    return runs
 
 
 @pytest.mark.parametrize("name", COPIED)
@@ -607,25 +598,6 @@ def damaged(place: FaultStore, name: str, at: float) -> bytes:
     bad[int(len(data) * at)] ^= 1
     place.put(name, bytes(bad))
     return data
-
-
-def add_entries(place: FaultStore, *entries: dict[str, bytes]) -> list[str]:
-    """Append entries to the newest run as a driver would. Return their names."""
-    names = []
-    for files in entries:
-        runs = listed_runs(place)
-        end = runs.end
-        assert end is not None
-        names.append(stored_runs.entry_name(f"sparklog/{runs.id}", end.run, end.number))
-        header = {"kind": "files", "run": end.run, "number": end.number, "files": len(files)}
-        batches = [encode_one(b"sparklog.entry", json.dumps(header).encode(), timestamp=1,
-                              base_sequence=stored_runs.HEADER)]  # fmt: skip
-        batches += [
-            encode_one(path.encode(), data, timestamp=1, base_sequence=stored_runs.CONTENT)
-            for path, data in files.items()
-        ]
-        assert place.create(names[-1], b"".join(batches))
-    return names
 
 
 @pytest.mark.parametrize("what", ["entry", "missing", "pack"])

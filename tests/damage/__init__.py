@@ -11,6 +11,7 @@
 - `bucket`: the home in an object store
 - `log_dir`, `killed_log_dir`, `tier`: the homes in log dirs
 - `checkpoint`: a log-backed checkpoint, which has commands of its own
+- `stored_checkpoint`: a checkpoint in runs, in an object store
 
 A home is one module with a class that satisfies `model.Home`: it builds a small log that holds
 every kind of file, and lays out copies of it. `python -m tests.damage --write bucket` writes the

@@ -65,7 +65,7 @@ def read(path: str) -> Reading:
         batches = Batches(checkpoint)
         newest = max(batches.planned, default=-1)
         found["next"] = (newest, newest in batches.committed)
-        found |= {f"batch {batch}": _batch(batches, batch) for batch in batches.committed}
+        found |= {f"batch {batch}": batch_files(batches, batch) for batch in batches.committed}
     except Exception as error:  # the judge tells sparklog's own from others
         return {"log": failed(error)}
     oldest = f"batch {min(batches.committed, default=-1)}"
@@ -74,7 +74,7 @@ def read(path: str) -> Reading:
     return found
 
 
-def _batch(batches: Batches, batch: int) -> Rows | Failed:
+def batch_files(batches: Batches, batch: int) -> Rows | Failed:
     """Return the plan and commit of a batch, and the files that its state is loaded from."""
     try:
         batches.check_reachable(batch)

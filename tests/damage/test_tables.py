@@ -7,7 +7,7 @@ import pytest
 from tests.damage.checks import check_kind, check_names, check_undamaged, kinds_in
 from tests.damage.model import Home
 
-HOMES = ("bucket", "checkpoint", "killed_log_dir", "log_dir", "tier")
+HOMES = ("bucket", "checkpoint", "killed_log_dir", "log_dir", "stored_checkpoint", "tier")
 
 
 def home_of(name: str) -> Home:

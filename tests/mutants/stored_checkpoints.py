@@ -228,9 +228,30 @@ MUTANTS = (
     mutant(
         "a-moved-file-is-missing",
         "checkpoint/stored_runs.py",
-        "if moved is None or moved == file:",
-        "if moved is not None or moved == file:",
+        "            file = moved\n",
+        "",
         f"{READING}::test_a_file_that_the_end_of_a_run_moved",
+    ),
+    mutant(
+        "a-lost-pack-is-a-removed-file",
+        "checkpoint/stored_runs.py",
+        "        raise self._missing(file.object)\n",
+        '        raise FileNotFoundError(2, "the file was removed", name)\n',
+        f"{READING}::test_a_file_that_the_end_of_a_run_moved",
+    ),
+    mutant(
+        "a-run-without-its-first-entry-is-not-seen",
+        "checkpoint/stored_runs.py",
+        "        newest, is_sealed, number = places[-1][0], False, 0\n",
+        "        newest, is_sealed, number = max(r for r, n in places if n == 0), False, 0\n",
+        f"{READING}::test_a_run_without_its_first_entry",
+    ),
+    _scala(
+        "a-run-without-its-first-entry-is-not-read",
+        "RunLedger.scala",
+        "places.map(_.run).maxOption match",
+        "places.filter(_.number == 0).map(_.run).maxOption match",
+        DAMAGE,
     ),
     mutant(
         "a-swapped-pack-is-read",

@@ -319,6 +319,7 @@ object Ledgers extends Operations {
     val whole = example()
     val files = filesOf(whole)
     val names = whole.objects.keys.toSeq
+    val last = names.flatMap(n => Names.entry(Directory, n).map(p => (p.run, p.number, n))).max._3
     val found = mutable.ArrayBuffer.empty[String]
     var reported = 0
     def attempt(what: String)(change: Memory => Unit): Unit = {
@@ -338,6 +339,8 @@ object Ledgers extends Operations {
       for (end <- 0 until content.length by 13) {
         attempt(s"$name: cut at $end")(_.objects(name) = content.take(end))
       }
+      // Nothing shows that the last entry was there.
+      if (name != last) attempt(s"$name: missing")(_.objects.remove(name))
       attempt(s"$name: longer")(_.objects(name) = content ++ Array[Byte](0, 0, 0))
       for (other <- names if other != name) {
         attempt(s"$name: as $other")(_.objects(name) = whole.objects(other))

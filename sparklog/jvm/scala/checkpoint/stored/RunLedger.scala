@@ -129,7 +129,8 @@ final class RunLedger(
     lastListing = Some(found)
     val infos = found.map(o => o.name -> o).toMap
     val places = found.flatMap(o => Names.entry(directory, o.name))
-    places.filter(_.number == 0).map(_.run).maxOption match {
+    // A run whose first entry is missing is damaged: the run before it has an older content.
+    places.map(_.run).maxOption match {
       case None => true
       case Some(newest) =>
         val numbers = places.filter(_.run == newest).map(_.number)
