@@ -80,6 +80,9 @@ REPAIR_CUT_STEP: Final = by_depth(small=23, ci=5, all=1)
 # Schedules of a ledger of runs: 0.1 s each.
 LEDGER_SEEDS: Final = by_depth(small=100, ci=600, all=30_000)
 LEDGER_SEEDS_A_TEST: Final = by_depth(small=50, ci=150, all=500)
+# Schedules of the tools for checkpoints in runs beside drivers: 0.3 s each.
+TOOL_SEEDS: Final = by_depth(small=20, ci=100, all=5000)
+TOOL_SEEDS_A_TEST: Final = by_depth(small=20, ci=50, all=250)
 # Logs that our cleaners, of a log dir and of a store, and Kafka's clean.
 CLEANER_SEEDS: Final = by_depth(small=6, ci=14, all=300)
 # The same in a store beside a log dir, without Kafka: 0.2 s each.

@@ -4,6 +4,7 @@ A run begins with all files of the checkpoint, so its first entry is the commit 
 any size. Section "In runs" of log_backed/PROTOCOL.md describes the objects.
 """
 
+import contextlib
 import json
 import os
 import platform
@@ -141,11 +142,20 @@ class RunWriter:
         """
         self._create_new(HOME, self.home())
 
+    def check_new(self) -> None:
+        """Raise InvalidRequestError if another checkpoint was created at the same location."""
+        with contextlib.suppress(FileNotFoundError):
+            self._store.get(HOME)
+            raise self._exists()
+
     def _create_new(self, name: str, data: bytes) -> None:
         if not self._create(name, data):
-            raise InvalidRequestError(
-                f"{self._store.url} exists already: choose a new location", path=self._store.url
-            )
+            raise self._exists()
+
+    def _exists(self) -> InvalidRequestError:
+        return InvalidRequestError(
+            f"{self._store.url} exists already: choose a new location", path=self._store.url
+        )
 
     def _put_pack(self) -> None:
         if self._pack.count:

@@ -19,7 +19,7 @@ from sparklog.checkpoint.stored_runs import HOME, RunFiles
 from sparklog.checkpoint.truncation import Truncation
 from sparklog.checkpoint.unfinished_reset import UnfinishedReset, reset_sink
 from sparklog.clock import Clock
-from sparklog.errors import InvalidRequestError, LogLockedError
+from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
 from sparklog.fs import FileSystem
 from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
@@ -107,10 +107,20 @@ class CopyInRuns:
         return size
 
     def check_complete(self, batch: int) -> None:
-        """Read the copy. Raise LogLockedError if the query has removed files that a batch needs."""
+        """Read the copy.
+
+        Raises:
+            LogLockedError: The query has removed files that a batch needs.
+            InvalidRequestError: Another copy has become visible at the same location meanwhile.
+        """
         runs = RunFiles(self._store, self._writer.home())
-        obstacle = Batches(Checkpoint(self._store.url, StoredFiles(runs))).obstacle(batch)
+        try:
+            obstacle = Batches(Checkpoint(self._store.url, StoredFiles(runs))).obstacle(batch)
+        except DataCorruptionError:
+            self._writer.check_new()  # the other copy has deleted objects of this one
+            raise
         if obstacle is not None:
+            self._writer.check_new()
             raise LogLockedError(
                 f"the query removed files that batch {batch} needs during the copy ({obstacle}): "
                 "try again, or go back to a later batch"

@@ -373,7 +373,7 @@ def test_a_change_through_a_bad_network(
         good = FaultStore(seed=seed)
         use(monkeypatch, good)
         prepare(good, path)
-        faults = Faults(lost=0.1, busy=0.1, again=0.05, reset=0.05)
+        faults = Faults(lost=0.1, busy=0.1, again=0.05, reset=0.05, late=0.05, late_ms=2_000)
         bad = FaultStore(good.bucket, seed=seed, faults=faults)
         use(monkeypatch, bad)
         try:
@@ -383,7 +383,8 @@ def test_a_change_through_a_bad_network(
             outcomes.add("failed")
             use(monkeypatch, FaultStore(good.bucket))
             apply(path)
-        use(monkeypatch, FaultStore(good.bucket))
+        bad.clock.advance(2_000)  # what is late arrives now
+        use(monkeypatch, FaultStore(good.bucket, bad.clock))
         expected = newest(path) - (2 if change == "reset" else 0)
         assert newest(URL) == expected, seed
     assert "done" in outcomes
@@ -672,3 +673,22 @@ def test_a_damaged_index_is_not_repaired(golden: Golden, place: FaultStore) -> N
     place.put(name, sound)  # as the message advises
     assert content(URL) == before
     assert verify(URL, repair=True).ok
+
+
+def test_two_forks_to_one_place(
+    golden: Golden, place: FaultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The one that is visible first deletes the objects of the other, which says so."""
+    path = golden("stateless")
+    write = stored_copies.CopyInRuns.write
+
+    def writing(self: stored_copies.CopyInRuns, *given: Any) -> int:
+        size = write(self, *given)
+        monkeypatch.setattr(stored_copies.CopyInRuns, "write", write)
+        fork(path, URL, to=newest(path) - 1)
+        return size
+
+    monkeypatch.setattr(stored_copies.CopyInRuns, "write", writing)
+    with pytest.raises(InvalidRequestError, match="exists already: choose a new location"):
+        fork(path, URL, to=newest(path))
+    assert newest(URL) == newest(path) - 1

@@ -8,6 +8,7 @@ ENDS = "jvm/test_ledger.py::test_ends_of_old_runs_are_kept"
 RACE = "jvm/test_stored_checkpoint.py::test_one_of_many_creators_wins"
 READING = "checkpoint/test_stored_runs.py"
 WRITING = "checkpoint/test_stored_copies.py"
+TOOLS = "checkpoint/test_stored_schedules.py::test_schedules"
 
 
 def _scala(name: str, file: str, old: str, new: str, *tests: str) -> Mutant:
@@ -378,5 +379,55 @@ MUTANTS = (
         'if (header.get("run"), header.get("number")) != (run, number):',
         'if header.get("run") is None:',
         f"{READING}::test_damage",
+    ),
+    # --- Tools beside a driver --------------------------------------------------------------------
+    mutant(
+        "a-tool-in-runs-seals-nothing",
+        "checkpoint/run_writer.py",
+        "            self.seal()\n            begin",
+        "            begin",
+        TOOLS,
+    ),
+    mutant(
+        "a-tool-in-runs-goes-on-behind-anothers-entry",
+        "checkpoint/run_writer.py",
+        'if not self._create_entry(self._end.run, self._end.number, {"kind": "seal"}):',
+        'if self._create_entry(self._end.run, self._end.number, {"kind": "seal"}) is None:',
+        TOOLS,
+    ),
+    mutant(
+        "a-tool-in-runs-replaces-an-entry",
+        "checkpoint/run_writer.py",
+        "                if self._store.create(name, data):\n",
+        "                if self._store.put(name, data) is None:\n",
+        TOOLS,
+    ),
+    mutant(
+        "a-request-without-an-answer-counts-in-runs",
+        "checkpoint/run_writer.py",
+        "                failure = error\n",
+        "                return True\n",
+        TOOLS,
+    ),
+    mutant(
+        "a-run-of-another-tool-counts",
+        "checkpoint/run_writer.py",
+        "        if not self._create_entry(self.run, 0, begin):\n",
+        "        if self._create_entry(self.run, 0, begin) is None:\n",
+        TOOLS,
+    ),
+    mutant(
+        "a-fork-is-visible-before-its-run",
+        "checkpoint/stored_copies.py",
+        "        size = 0\n        for path in checkpoint.paths():\n",
+        "        size = 0\n        self.publish()\n        for path in checkpoint.paths():\n",
+        TOOLS,
+    ),
+    mutant(
+        "a-copy-that-another-one-deleted-is-damage",
+        "checkpoint/stored_copies.py",
+        "        if obstacle is not None:\n            self._writer.check_new()\n",
+        "        if obstacle is not None:\n",
+        f"{WRITING}::test_two_forks_to_one_place",
     ),
 )
