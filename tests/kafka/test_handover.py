@@ -37,6 +37,7 @@ from sparklog.tools.moving.exporting import TopicRange
 from sparklog.tools.moving.to_log_dir import move_to_log_dir
 from sparklog.tools.moving.to_store import move_to_store
 from tests import jars
+from tests.depth import DEPTH
 from tests.kafka.broker import JarEngine
 from tests.kafka.broker import broker as run_broker
 from tests.kafka.handovers import described, served, strays, tool, topic_ids
@@ -386,7 +387,7 @@ def _leave_half_copies(source, log_dir):
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("kill", [False, True])
+@pytest.mark.parametrize("kill", [False, True] if DEPTH == "all" else [True])
 def test_into_a_cluster_that_has_topics_of_its_own(tmp_path, kill):
     path = tmp_path / "log"
     with sparklog.open(path, "rw") as log:

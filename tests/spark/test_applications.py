@@ -174,7 +174,7 @@ def zipped_package(directory: Path) -> Path:
 
 
 @pytest.mark.deep  # tests/state/test_session.py has the like
-@pytest.mark.parametrize("jars", ["", "spark.jars"])
+@pytest.mark.parametrize("jars", ["", "spark.jars"] if depth.DEPTH == "all" else ["spark.jars"])
 def test_workers_without_sparklog_are_named_and_the_session_stays_usable(
     tmp_path: Path, jars: str
 ) -> None:

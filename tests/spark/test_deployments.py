@@ -15,6 +15,7 @@ import pytest
 
 import sparklog
 from sparklog.jvm.jar import jar
+from tests.depth import by_depth
 from tests.examples import load
 from tests.paths import EXAMPLES, ROOT
 from tests.ports import free_ports
@@ -181,7 +182,8 @@ except sparklog.InvalidRequestError as error:
 """
 
 
-@pytest.mark.parametrize("calls", ["register", "enable"])
+# The next test enables the JVM's data path with the same package.
+@pytest.mark.parametrize("calls", by_depth(small=[], ci=["register"], all=["register", "enable"]))
 def test_py_files(submit: Submit, bare: Path, package: Path, calls: str) -> None:
     found = submit("--py-files", package, calls=calls, PYSPARK_PYTHON=str(bare))
     assert_all_works(found, BY_JVM if calls == "enable" else BY_PYTHON)

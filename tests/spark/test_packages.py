@@ -15,7 +15,7 @@ from tests.jars import or_skip
 from tests.paths import ROOT
 from tests.spark.conftest import environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.deep]
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
 APPLICATION = """
 import sys
 from pyspark.sql import SparkSession

@@ -25,7 +25,7 @@ from tests.tiered.s3 import S3Server
 from tests.waiting import until
 
 pytestmark = [
-    pytest.mark.spark, pytest.mark.deep, pytest.mark.s3, since((4, 2), "Hadoop 3.5")
+    pytest.mark.spark, pytest.mark.slow, pytest.mark.s3, since((4, 2), "Hadoop 3.5")
 ]  # fmt: skip
 STATEFUL = {
     f"{STATE}.providerClass": ROCKSDB, f"{STATE}.checkpointFormatVersion": "2",
