@@ -22,8 +22,9 @@ Operations on a checkpoint:
 
 Modules that they use:
 
-- `files`: all files of a checkpoint, whether stored as files or as records; `stored_files`: files
-in a bucket; `stored_runs`: files of a checkpoint in runs; `run_writer`: writes a run
+- `files`: all files of a checkpoint, whether stored as files or as records; `checkpoint_kind`: the
+ways in which a checkpoint is stored; `stored_files`: files in a bucket; `stored_runs`: files of a
+checkpoint in runs; `run_writer`: writes a run
 - `stored_copies`: forks and resets in runs; `stored_conversion`: converts files into runs and back
 - `log_backed/`: partitions, records and locks of a log-backed checkpoint
 - `spark_files/`: offset log, commit log and state files, as Spark writes them
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from sparklog.checkpoint.backup.restoring import Restored, list_points, restore
     from sparklog.checkpoint.backup.snapshots import Snapshot
     from sparklog.checkpoint.changes import changes
+    from sparklog.checkpoint.checkpoint_kind import CheckpointKind
     from sparklog.checkpoint.convert import Converted, export, import_
     from sparklog.checkpoint.fork import Forked, fork
     from sparklog.checkpoint.history import BatchRow, History, history
@@ -59,6 +61,7 @@ else:
         {
             "Archived": "sparklog.checkpoint.backup.archiving",
             "BatchRow": "sparklog.checkpoint.history",
+            "CheckpointKind": "sparklog.checkpoint.checkpoint_kind",
             "CheckpointReport": "sparklog.checkpoint.verify",
             "Converted": "sparklog.checkpoint.convert",
             "Difference": "sparklog.state.diff",
@@ -88,6 +91,7 @@ else:
 __all__ = [
     "Archived",
     "BatchRow",
+    "CheckpointKind",
     "CheckpointReport",
     "Converted",
     "Difference",

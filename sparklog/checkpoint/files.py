@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
+from sparklog.checkpoint.checkpoint_kind import CheckpointKind, StoredFileSystem
 from sparklog.checkpoint.log_backed.layout import (
     LOGS,
     METADATA_PARTITION,
@@ -164,6 +165,13 @@ class Checkpoint:
         """Whether there is a log dir."""
         return self.fs.is_dir(self.logs)
 
+    @property
+    def kind(self) -> CheckpointKind:
+        """How the checkpoint is stored."""
+        if isinstance(self.fs, StoredFileSystem) and self.fs.is_in_runs:
+            return CheckpointKind.IN_RUNS
+        return CheckpointKind.LOG_BACKED if self.is_log_backed else CheckpointKind.FILES
+
     def refresh(self) -> None:
         """Read the files and records that were written after the last refresh."""
         self.damage = {}
@@ -187,8 +195,8 @@ class Checkpoint:
                 self.partitions.pop(name, None)
         # Read commits before state, so that the state of every known commit is found.
         self._files = set(walk_files(self.fs, self.path))
-        runs = getattr(self.fs, "runs", None)
-        self.damage.update({error.path or "": error for error in (runs.damage if runs else ())})
+        if isinstance(self.fs, StoredFileSystem):
+            self.damage.update({error.path or "": error for error in self.fs.ledger_damage})
         self.has_marker = METADATA_FILE in self._files and has_marker(self.fs, self.path)
         if self.has_marker:
             # The marker occupies the name of Spark's file `metadata`, but contains no query id.

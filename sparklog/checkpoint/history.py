@@ -11,6 +11,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.checkpoint_kind import CheckpointKind
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.log_backed.metadata_marker import MARKER_START
 from sparklog.checkpoint.query_sink import query_name
@@ -87,7 +88,7 @@ class History:
     Attributes:
         path: The checkpoint.
         query_id: The query's id, if known.
-        is_log_backed: Whether the checkpoint is stored as a log.
+        kind: "files", "log-backed" or "in runs": how the checkpoint is stored.
         batches: The batches, oldest first.
         query_name: The query's name, if known.
 
@@ -99,9 +100,14 @@ class History:
 
     path: str
     query_id: str | None
-    is_log_backed: bool
+    kind: CheckpointKind
     batches: list[BatchRow] = field(default_factory=list)
     query_name: str | None = None
+
+    @property
+    def is_log_backed(self) -> bool:
+        """Whether the checkpoint is stored as a log dir."""
+        return self.kind is CheckpointKind.LOG_BACKED
 
     @property
     def query(self) -> str:
@@ -126,8 +132,7 @@ class History:
 
     def _repr_html_(self) -> str:
         """Return a table for notebooks, newest batches first."""
-        kind = "a log" if self.is_log_backed else "files"
-        caption = f"{self.path} ({kind}), query {self.query}"
+        caption = f"{self.path} ({self.kind}), query {self.query}"
         columns = ("batch", "planned", "committed", "watermark", "rows", "go back behind it")
         rows = [
             (
@@ -148,6 +153,7 @@ class History:
             "path": self.path,
             "query_id": self.query_id,
             "query_name": self.query_name,
+            "kind": str(self.kind),
             "log_backed": self.is_log_backed,
             "batches": [row.to_dict() for row in self.batches],
         }
@@ -191,7 +197,7 @@ def history(
         path=checkpoint.path,
         query_id=query_id(checkpoint),
         query_name=query_name(checkpoint),
-        is_log_backed=checkpoint.is_log_backed,
+        kind=checkpoint.kind,
         batches=list(_rows(batches)),
     )
 

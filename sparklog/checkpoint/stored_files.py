@@ -10,9 +10,11 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, Never, Protocol, Self
 
+from sparklog.checkpoint.checkpoint_kind import StoredFileSystem
 from sparklog.checkpoint.log_backed.layout import LOGS, METADATA_PARTITION
 from sparklog.checkpoint.stored_runs import RunFiles, run_files
-from sparklog.fs import File, FileSystem
+from sparklog.errors import DataCorruptionError
+from sparklog.fs import File
 from sparklog.tiered.object_store.store import Store, StoredObject
 from sparklog.tiered.target import open_store
 
@@ -56,7 +58,7 @@ class ReadableObjects(Protocol):
         """Return all objects, sorted by name."""
 
 
-class StoredFiles(FileSystem):
+class StoredFiles(StoredFileSystem):
     """The files below the URL of a store, as of the last listing. Read-only; not thread-safe.
 
     `listdir` of the URL lists the store again, other methods answer from that listing. Files that
@@ -92,6 +94,16 @@ class StoredFiles(FileSystem):
     def runs(self) -> RunFiles | None:
         """The ledger of a checkpoint in runs; None for Spark's own files."""
         return self._store if isinstance(self._store, RunFiles) else None
+
+    @property
+    def is_in_runs(self) -> bool:
+        """Whether the checkpoint is kept in runs."""
+        return self.runs is not None
+
+    @property
+    def ledger_damage(self) -> Sequence[DataCorruptionError]:
+        """The damage of the ledger of a checkpoint in runs, as of the last listing."""
+        return () if self.runs is None else self.runs.damage
 
     # -- reading -----------------------------------------------------------------------------------
 

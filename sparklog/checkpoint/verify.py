@@ -18,6 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.checkpoint_kind import CheckpointKind
 from sparklog.checkpoint.files import Checkpoint, second_history
 from sparklog.checkpoint.history import query_id
 from sparklog.checkpoint.log_backed.layout import RESET
@@ -67,7 +68,7 @@ class CheckpointReport:
 
     Attributes:
         path: The checkpoint.
-        is_log_backed: Whether the checkpoint has a log dir.
+        kind: "files", "log-backed" or "in runs": how the checkpoint is stored.
         batches: The retained batches.
         latest: The newest batch after which the query, a fork or a reset can continue, or None.
         outlook: What all of it means for the query's next start.
@@ -85,7 +86,7 @@ class CheckpointReport:
     """
 
     path: str
-    is_log_backed: bool
+    kind: CheckpointKind
     batches: list[int] = field(default_factory=list)
     latest: int | None = None
     outlook: str = ""
@@ -94,6 +95,11 @@ class CheckpointReport:
     bytes: int = 0
     took_ms: float = 0.0
     findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def is_log_backed(self) -> bool:
+        """Whether the checkpoint is stored as a log dir."""
+        return self.kind is CheckpointKind.LOG_BACKED
 
     @property
     def ok(self) -> bool:
@@ -114,6 +120,7 @@ class CheckpointReport:
         return {
             "ok": self.ok,
             "path": self.path,
+            "kind": str(self.kind),
             "log_backed": self.is_log_backed,
             "batches": self.batches,
             "latest": self.latest,
@@ -216,9 +223,7 @@ class _Verifier:
         self._checkpoint, self._fs = checkpoint, checkpoint.fs
         self._batches = Batches(checkpoint)
         self._out = Findings()
-        self._report = CheckpointReport(
-            path=checkpoint.path, is_log_backed=checkpoint.is_log_backed
-        )
+        self._report = CheckpointReport(path=checkpoint.path, kind=checkpoint.kind)
 
     def run(self) -> CheckpointReport:
         checkpoint, report = self._checkpoint, self._report

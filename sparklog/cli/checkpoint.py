@@ -87,8 +87,7 @@ def history(path: str, storage_options: str, as_json: bool) -> int:
 
 def _print_history(found: History) -> None:
     out = console()
-    kind = "log-backed" if found.is_log_backed else "files"
-    out.print(f"{found.path} ({kind}), query {found.query}", markup=False)
+    out.print(f"{found.path} ({found.kind}), query {found.query}", markup=False)
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     for name in ("batch", "planned", "committed", "rows", "offsets", "state", "can go back"):
         table.add_column(name, justify="right" if name in ("batch", "rows", "state") else "left")

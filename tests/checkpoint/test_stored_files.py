@@ -378,6 +378,26 @@ def test_a_wrong_url(tmp_path: Path) -> None:
             history(url)
 
 
+def test_each_kind_is_named(
+    golden: Golden, keep: Keep, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The result, its JSON and its text say how the checkpoint is stored."""
+    monkeypatch.setattr("sparklog.checkpoint.running_query.QUIET_MS", 0)  # it was just uploaded
+    path = golden("stateless")
+    url = keep(path)
+    for place, kind in ((path, "files"), (url, "files"), (path, "log-backed"), (url, "in runs")):
+        if kind != "files":
+            import_(place)
+        found, report = history(place), verify(place)
+        assert (found.kind, report.kind) == (kind, kind)
+        for document in (found.to_dict(), report.to_dict()):
+            assert document["kind"] == kind
+            assert document["log_backed"] == (kind == "log-backed")
+        assert f"({kind})" in found._repr_html_()
+        assert run(["checkpoint", "history", str(place)]) == 0
+        assert f"({kind}), query" in capsys.readouterr().out
+
+
 def test_commands(golden: Golden, keep: Keep, capsys: pytest.CaptureFixture[str]) -> None:
     url = keep(golden("stateless"))
     for words in (["history", url, "--json"], ["history", url], ["verify", url]):
