@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def spark_session() -> "Iterator[SparkSession]":
-    """Start Spark, and stop it at the end.
+    """Start Spark, and stop it at the end. A session of this process is used, and kept.
 
     Raises:
         InvalidRequestError: PySpark isn't installed.
@@ -28,6 +28,10 @@ def spark_session() -> "Iterator[SparkSession]":
 
     from sparklog.session.setup import spark_conf
 
+    active = SparkSession.getActiveSession()
+    if active is not None:
+        yield active
+        return
     builder = SparkSession.builder.appName("sparklog").config("spark.log.level", "OFF")
     quiet = {"spark.ui.enabled": "false", "spark.ui.showConsoleProgress": "false"}
     # With an older Spark there are no settings.

@@ -9,7 +9,6 @@ of the files of the checkpoint (`cp`), measured in turn with the calls, shows ho
 
 import argparse
 import os
-import resource
 import shutil
 import sys
 import tempfile
@@ -91,10 +90,7 @@ def main() -> None:
         for name, seconds in took.items():
             least = min(seconds)
             print(f"{name:28} {least:7.1f} s {keys / least / 1e6:8.2f} M rows/s")
-    children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
     spark.stop()
-    peak = max(children, resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss) / 2**20
-    print(f"peak memory of the JVM, its heap included: {peak:.1f} GiB")
 
 
 if __name__ == "__main__":

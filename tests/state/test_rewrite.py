@@ -153,6 +153,10 @@ def test_the_rows_of_a_join(spark: SparkSession, query: Query, tmp_path: Path) -
     report = rewrite(path, tmp_path / "new", with_={"left": some}, spark=spark, partitions=3)
     (each,) = report.operators
     assert 0 < sum(each.rows_after) < sum(each.rows_before)
+    counted = spark.read.format("statestore").option("path", str(tmp_path / "new"))
+    count = counted.option("storeName", "left-keyToNumValues").load().select("value.*")
+    rows = counted.option("storeName", "left-keyWithIndexToValue").load().count()
+    assert sum(row[0] for row in count.collect()) == rows
     given: Output = {}
     goes_on(spark, tmp_path / "new", "join", "hdfs", given)
     assert sorted(given) == [4, 5, 6]
@@ -310,6 +314,12 @@ def test_equal_and_other_state(spark: SparkSession, shared: Path, tmp_path: Path
     assert (family.only_first, family.only_second, family.changed) == (3, 1, 3)
     assert family.sample[0] == '{"k":0}'
     assert "3 keys only in the first, 1 only in the second, 3 with another value" in str(found)
+
+
+def test_equal_rows_with_other_values(spark: SparkSession, shared: Path, tmp_path: Path) -> None:
+    rewrite(shared, tmp_path / "more", with_=more, spark=spark)
+    (family,) = diff(shared, tmp_path / "more", spark=spark).families
+    assert (family.only_first, family.only_second, family.changed) == (0, 0, 10)
 
 
 def test_what_can_not_be_compared(spark: SparkSession, shared: Path, query: Query) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyspark.sql import SparkSession
 
 import sparklog
 from sparklog.checkpoint import (
@@ -20,6 +21,7 @@ from sparklog.checkpoint import (
     import_,
     reset,
     restore,
+    rewrite,
     stored_copies,
     verify,
 )
@@ -103,6 +105,29 @@ def test_a_query_goes_on_with_a_copy(query: Query, tmp_path: Path, s3: S3Server)
     assert totals(log_copy) == before
     made = archive(named, f"{s3.bucket()}/archive", storage_options=options)
     assert (made.batch, made.files) == (2, report.files)
+
+
+def test_a_query_goes_on_with_other_state(
+    query: Query, tmp_path: Path, s3: S3Server, spark: SparkSession
+) -> None:
+    """State in a bucket is moved to three partitions, in runs, and no row is lost."""
+    source, sink, url = tmp_path / "source", tmp_path / "sink", f"{s3.bucket()}/query"
+    with sparklog.open(source, "rw") as log:
+        log.create_topic("in")
+        keys = [f"k{n % 7}" for n in range(300)]
+        log.append("in", pa.table({"key": keys, "value": keys}))
+    query(source, sink, url.replace("s3://", "s3a://"))
+    before = last_totals(sink)
+    sparklog.enable(spark)
+    moved = f"{s3.bucket()}/moved"
+    report = rewrite(url, moved, partitions=3, spark=spark, storage_options=s3.options())
+    assert len(report.operators[0].rows_after) == 3
+    with pytest.raises(InvalidRequestError, match="exists already: choose a new location"):
+        rewrite(url, moved, partitions=3, spark=spark, storage_options=s3.options())
+    with sparklog.open(source, "rw") as log:
+        log.append("in", pa.table({"key": keys, "value": keys}))
+    query(source, sink, moved.replace("s3://", "s3a://"), RUNS)
+    assert last_totals(sink) == {key: str(2 * int(count)) for key, count in before.items()}
 
 
 def last_totals(path: Path) -> dict[str, str]:
