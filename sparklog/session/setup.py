@@ -200,6 +200,15 @@ class CheckpointSettings:
         doc="How a new checkpoint that is not on a local disk is kept: by sparklog in runs of "
         "entries, with two PUT requests per micro-batch (runs), or as files by Spark (disk).",
     )
+    commit: str = option(
+        f"{PREFIX}commit",
+        "put",
+        choices=("put", "ride"),
+        doc="With store=runs: when the commit of a micro-batch is written: at once (put), or "
+        "together with the plan of the next micro-batch or when the query ends (ride). With ride, "
+        "a micro-batch takes one PUT request, and a driver that is killed repeats the last "
+        "micro-batch.",
+    )
     cache_bytes: int = option(
         f"{PREFIX}cache.bytes",
         64 << 20,

@@ -32,3 +32,12 @@ def test_ends_of_old_runs_are_kept(probe: Probe, runs: int, age_ms: int, oldest:
     kept = dict(struct.iter_unpack(">qi", answer))
     assert list(kept) == list(range(oldest, runs))
     assert set(list(kept.values())[:-1]) == {2}
+
+
+@pytest.mark.parametrize("first", range(0, LEDGER_SEEDS, LEDGER_SEEDS_A_TEST))
+def test_commits_that_ride(probe: Probe, first: int) -> None:
+    """A batch without a durable commit is repeated, from the state of the batch before it."""
+    answer = probe.call("ride schedules", struct.pack(">qi", first, LEDGER_SEEDS_A_TEST))
+    (acknowledged,) = struct.unpack_from(">q", answer)
+    assert answer[8:].decode() == ""
+    assert acknowledged > LEDGER_SEEDS_A_TEST

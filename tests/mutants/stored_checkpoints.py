@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant, mutant
 
 SCHEDULES = "jvm/test_ledger.py::test_schedules"
+RIDES = "jvm/test_ledger.py::test_commits_that_ride"
 DAMAGE = "jvm/test_ledger.py::test_damage"
 ENDS = "jvm/test_ledger.py::test_ends_of_old_runs_are_kept"
 RACE = "jvm/test_stored_checkpoint.py::test_one_of_many_creators_wins"
@@ -140,6 +141,63 @@ MUTANTS = (
         "pending.get(path).orElse(inFlight.get(path)).filter(c => isDriver || c.isDeletion)",
         "pending.get(path).orElse(inFlight.get(path)).filter(c => isDriver || c.path.nonEmpty)",
         _scenario("a batch is durable with its commit"),
+    ),
+    # --- Commits that ride ------------------------------------------------------------------------
+    _scala(
+        "a-riding-commit-is-forgotten",
+        "StoredCheckpoint.scala",
+        "for (change <- riding ++ take) {",
+        "for (change <- take) {",
+        RIDES,
+    ),
+    _scala(
+        "a-late-task-changes-a-batch-whose-commit-rides",
+        "StoredCheckpoint.scala",
+        "      batch.foreach(b => closing = closing.max(b + 1))\n",
+        "      if (!areCommitsRiding) batch.foreach(b => closing = closing.max(b + 1))\n",
+        RIDES,
+    ),
+    _scala(
+        "executors-wait-for-no-plan",
+        "StoredCheckpoint.scala",
+        "if (batch.isEmpty || !canWait) {",
+        "if (!canWait) {",
+        RIDES,
+    ),
+    _scala(
+        "attempts-of-a-riding-commit-are-unknown",
+        "StoredCheckpoint.scala",
+        "change(path, isDriver = true).flatMap(_.content)",
+        "Option.empty[Array[Byte]]",
+        _scenario("only attempts that a riding commit names count"),
+    ),
+    _scala(
+        "a-new-run-drops-the-riding-commit",
+        "StoredCheckpoint.scala",
+        "      writeRiding() // of the run before",
+        "      // of the run before",
+        _scenario("a commit that rides is stored when its run ends"),
+    ),
+    _scala(
+        "the-end-of-a-query-drops-the-riding-commit",
+        "StoredCheckpoint.scala",
+        "          writeRiding()\n          if",
+        "          synchronized { riding = Nil }\n          if",
+        _scenario("a commit that rides is stored when its run ends"),
+    ),
+    _scala(
+        "an-interrupted-query-loses-the-riding-commit",
+        "StoredCheckpoint.scala",
+        "if (areCommitsRiding) Uninterruptible(ledger.append(changes)) else ledger.append(changes)",
+        "ledger.append(changes)",
+        _scenario("a query that is stopped loses no commit that rides"),
+    ),
+    _scala(
+        "a-large-commit-rides",
+        "StoredCheckpoint.scala",
+        "sum < entryBytes / 2",
+        "sum < entryBytes * 2",
+        _scenario("a large commit does not ride"),
     ),
     _scala(
         "packs-that-were-not-reported-are-deleted",

@@ -25,6 +25,7 @@ QUICK = {
     "spark.sparklog.checkpoint.internal.run.entries": "6",
 }
 """Snapshots and runs that end every few batches."""
+RIDE: Final = {"spark.sparklog.checkpoint.commit": "ride"}
 V2 = {f"{STATE}.checkpointFormatVersion": "2"}
 SMALL_ENTRIES = "spark.sparklog.checkpoint.internal.entry.bytes"
 """So that executors write some files as objects of their own."""

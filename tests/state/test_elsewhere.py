@@ -141,3 +141,24 @@ def test_a_mounted_file_system(
     run(ours, "aggregation", str(path), after, 5)
     assert min(after) >= 4
     assert {row.batch for row in history(path).batches} >= {4, 5}
+
+
+@pytest.mark.parametrize("asynchronous", ["false", "true"])
+def test_queries_whose_commits_ride(
+    spark: SparkSession, tmp_path: Path, asynchronous: str
+) -> None:
+    """With asynchronous progress tracking each commit is written at once, whatever the setting."""
+    query = (
+        spark.readStream.format("rate").load().writeStream.format("noop")
+        .option("checkpointLocation", str(tmp_path / "ckpt"))
+        .option("asyncProgressTrackingEnabled", asynchronous)
+        .start()
+    )  # fmt: skip
+    jvm: Any = spark._jvm  # type: ignore[attr-defined]
+    try:
+        own = spark._jsparkSession  # type: ignore[attr-defined]
+        jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(own)
+        found = jvm.org.apache.spark.sql.execution.streaming.StartedQuery
+        assert found.writesOffsetsFirst(query.id) == (asynchronous == "false")
+    finally:
+        query.stop()

@@ -19,6 +19,7 @@ from tests.state.s3a import s3a_conf
 from tests.state.stored_driver import (
     NO_CONF,
     QUICK,
+    RIDE,
     RUNS,
     SMALL_ENTRIES,
     V2,
@@ -76,10 +77,13 @@ def test_same_output(s3: S3Server, bucket: str, tmp_path: Path) -> None:
         assert found_batches[-1].batch >= 9
 
 
-def test_two_requests_a_batch(s3: S3Server, bucket: str, tmp_path: Path) -> None:
-    """Two PUTs, and hardly anything else, for any number of partitions."""
+@pytest.mark.parametrize("commit", [{}, RIDE], ids=["put", "ride"])
+def test_requests_of_a_batch(
+    commit: dict[str, str], s3: S3Server, bucket: str, tmp_path: Path
+) -> None:
+    """Two PUTs, or one if commits ride, and hardly anything else, for any number of partitions."""
     requests = list[Counter[str]]()
-    conf = {**RUNS, "spark.sql.shuffle.partitions": "10"}
+    conf = {**RUNS, **commit, "spark.sql.shuffle.partitions": "10"}
     with Proxy(s3.port) as proxy:
         for last in (5, 5 + BATCHES):
             proxy.seen.clear()
@@ -91,16 +95,23 @@ def test_two_requests_a_batch(s3: S3Server, bucket: str, tmp_path: Path) -> None
     more, batches = requests[1] - requests[0], done[1] - done[0]
     print(f"{batches} micro-batches: {dict(more)}")
     assert batches >= BATCHES - 5
-    assert more["PUT"] <= 2.1 * batches
+    assert more["PUT"] <= (1.1 if commit else 2.1) * batches
     # Objects are deleted by POST.
     assert sum(more.values()) - more["PUT"] <= 0.2 * batches
+    # The end of the query has stored the last commit.
+    report = history(url, storage_options=s3.options())
+    assert sum(row.committed_ms is None for row in report.batches[-10:]) <= 1
+    assert max(row.batch for row in report.batches if row.committed_ms) >= 5 + BATCHES
 
 
-def test_killed_drivers(s3: S3Server, bucket: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("commit", [{}, RIDE], ids=["put", "ride"])
+def test_killed_drivers(
+    commit: dict[str, str], s3: S3Server, bucket: str, tmp_path: Path
+) -> None:
     """After each kill -9 the query goes on, and repeats no batch with another result."""
     url, ours, expected = f"{bucket}/killed", tmp_path / "ours", tmp_path / "expected"
     provider = "changelog"
-    conf, rng = {**RUNS, **QUICK, **V2}, random.Random(7)
+    conf, rng = {**RUNS, **QUICK, **V2, **commit}, random.Random(7)
     for _ in range(KILLS):
         run = ["join", provider, url, str(ours), 10_000, conf]
         driver = Driver(tmp_path / "driver", s3a_conf(s3), [run])

@@ -322,6 +322,122 @@ object StoredCheckpoints extends Operations {
       put(driver, "commits/1", "v1\n{}", None)
       assert(text(example.open(), "state/0/0/2.snapshot") == "of batch 1")
     },
+    "a commit rides with the next plan" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.commit", "ride")
+      val (driver, run) = example.begin()
+      put(driver, "offsets/0", "plan", None)
+      put(driver, delta(1), "one", run)
+      put(driver, "state/0/0/1.zip", "all", run)
+      put(driver, delta(2), "of the next batch", run)
+      put(driver, "commits/0", "v1\n{}", None)
+      val reader = example.open()
+      assert(text(reader, "offsets/0") != "" && text(reader, "commits/0") == "")
+      assert(text(driver, "commits/0") != "" && text(driver, delta(1)) == "one")
+      assert(text(driver, delta(1), isDriver = false) == "")
+      assert(isRefused(put(driver, "commits/0", "v1\n{}", None, overwrite = false)))
+      assert(isRefused(put(driver, delta(1), "late", run)))
+      put(driver, "state/0/0/1.zip", "a late snapshot", run)
+      put(driver, "offsets/1", "plan", None)
+      assert(text(driver, delta(1), isDriver = false) == "one")
+      val paths = Seq("commits/0", delta(1), "state/0/0/1.zip", "offsets/1", delta(2))
+      assert(paths.map(text(example.open(), _)) == Seq("v1\n{}", "one", "all", "plan", ""))
+      val entries = example.store.list("sparklog/id").flatMap(o =>
+        Names.entry("sparklog/id", o.name))
+      assert(entries.size == 3, entries)
+    },
+    "a commit that rides is lost with its driver" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.commit", "ride")
+      val (killed, run) = example.begin()
+      put(killed, delta(1), "first", run)
+      commit(killed, 0)
+      val (driver, other) = example.begin()
+      assert(text(driver, "offsets/0") != "" && text(driver, "commits/0") == "")
+      put(driver, delta(1), "second", other)
+      put(driver, "commits/0", "v1\n{}", None)
+      put(driver, "offsets/1", "plan", None)
+      assert(isRefused(put(killed, "offsets/1", "plan", None)))
+      killed.flush()
+      assert(text(example.open(), delta(1)) == "second")
+    },
+    "a commit that rides is stored when its run ends" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.commit", "ride")
+      val stop = new java.util.concurrent.CountDownLatch(1)
+      val thread = new Thread((() => stop.await()): Runnable)
+      thread.start()
+      val (driver, run) = example.begin(thread = thread)
+      put(driver, delta(1), "one", run)
+      commit(driver, 0)
+      driver.flush() // as the JVM does when it exits
+      assert(text(example.open(), "commits/0") != "" && text(example.open(), delta(1)) == "one")
+      commit(driver, 1)
+      stop.countDown()
+      while (driver.isCurrent(run.get)) Thread.sleep(1)
+      assert(text(example.open(), "commits/1") != "")
+      val (again, _) = example.begin()
+      commit(again, 2)
+      // Before the end of the thread is noticed.
+      example.begin(again)
+      assert(text(again, "commits/2") != "" && text(example.open(), "commits/2") != "")
+    },
+    "only attempts that a riding commit names count" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.commit", "ride")
+      val (driver, run) = example.begin()
+      for (id <- Seq("_good", "_bad")) put(driver, delta(1, id), id, run)
+      commit(driver, 0, ""","stateUniqueIds":{"0":[["good"]]}""")
+      put(driver, "state/0/0/1_bad.zip", "a late snapshot of another attempt", run)
+      put(driver, "state/0/0/1_good.zip", "a late snapshot", run)
+      put(driver, "offsets/1", "plan", None)
+      val paths = example.open().list("state/0/0", isDriver = true).map(_.path).toSet
+      assert(paths == Set(delta(1, "_good"), "state/0/0/1_good.zip"), paths)
+    },
+    "a file that is deleted while its commit rides" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.commit", "ride")
+      val (driver, run) = example.begin()
+      for (path <- Seq(delta(1), "state/0/1/1.delta")) put(driver, path, "one", run)
+      commit(driver, 0)
+      driver.delete(delta(1), run)
+      assert(text(driver, delta(1)) == "")
+      put(driver, "offsets/1", "plan", None)
+      assert(text(example.open(), delta(1)) == "" && text(example.open(),
+        "state/0/1/1.delta") != "")
+    },
+    "a query that is stopped loses no commit that rides" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.commit", "ride")
+      val (driver, _) = example.begin()
+      commit(driver, 0)
+      val isWriting = new java.util.concurrent.CountDownLatch(1)
+      example.hooked.before = (kind, _) =>
+        if (kind == "create") {
+          isWriting.countDown()
+          try Thread.sleep(200)
+          catch { case _: InterruptedException => throw new java.io.InterruptedIOException }
+        }
+      val query = new Thread((() => put(driver, "offsets/1", "plan", None)): Runnable)
+      query.start()
+      isWriting.await()
+      query.interrupt()
+      query.join()
+      assert(text(example.open(), "commits/0") != "" && text(example.open(), "offsets/1") != "")
+    },
+    "a large commit does not ride" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.commit", "ride")
+      example.conf.set("spark.sparklog.checkpoint.internal.entry.bytes", "1000")
+      val (driver, run) = example.begin()
+      put(driver, delta(1), "x" * 600, run)
+      commit(driver, 0)
+      assert(text(example.open(), "commits/0") != "")
+      commit(driver, 1)
+      assert(text(example.open(), "commits/1") == "")
+    },
+    "commits are put or ride" -> { example =>
+      example.conf.set("spark.sparklog.checkpoint.commit", "later")
+      val message =
+        try {
+          example.open()
+          ""
+        } catch { case e: IllegalArgumentException => e.getMessage }
+      assert(message.contains("must be put") && message.endsWith("got later"), message)
+    },
     "a file that exists is not overwritten unasked" -> { example =>
       val (driver, _) = example.begin()
       commit(driver, 0)

@@ -16,10 +16,7 @@ object StartedQuery {
    * Return the running query `id` as JSON; None if the session of the calling thread doesn't know
    * it.
    */
-  def describe(id: String): Option[String] = for {
-    session <- SparkSession.getActiveSession
-    query <- Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(id)))
-  } yield {
+  def describe(id: String): Option[String] = find(id).map { query =>
     val mapper = new ObjectMapper
     val fields = mapper.createObjectNode()
     fields.put("name", query.name)
@@ -31,4 +28,19 @@ object StartedQuery {
       .put("description", description)
     mapper.writeValueAsString(fields)
   }
+
+  /**
+   * Whether the query writes the plan of a micro-batch before anything else that follows the
+   * previous micro-batch, as Spark's usual micro-batches do. In real-time mode the plan is written
+   * at the end, and with asynchronous progress tracking at any time. True for an unknown query.
+   */
+  def writesOffsetsFirst(id: String): Boolean = find(id).forall { query =>
+    query.getClass.getSimpleName == "MicroBatchExecution" &&
+    query.trigger.getClass.getSimpleName != "RealTimeTrigger"
+  }
+
+  private def find(id: String) = for {
+    session <- SparkSession.getActiveSession
+    query <- Option(session.sharedState.activeStreamingQueries.get(UUID.fromString(id)))
+  } yield query
 }

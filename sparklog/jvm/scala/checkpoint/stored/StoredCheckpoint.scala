@@ -11,8 +11,11 @@ import org.apache.hadoop.fs.{FileAlreadyExistsException, Path}
 
 import org.apache.spark.internal.Logging
 import org.apache.spark.sparklog.CheckpointRpc
+import org.apache.spark.sql.execution.streaming.StartedQuery
 
-import sparklog.checkpoint.{Caller, Daemons, Layout, MetadataMarker, QueryNote, ResetNote}
+import sparklog.checkpoint.{
+  Caller, Daemons, Layout, MetadataMarker, QueryNote, ResetNote, Uninterruptible
+}
 
 /** What is at a path: a file with its size and timestamp (ms), or a directory. */
 final case class Status(path: String, length: Long, timestamp: Long, isDirectory: Boolean)
@@ -26,10 +29,12 @@ final case class Found(content: Array[Byte], location: Location)
  *
  * A file becomes durable with the next commit point: the file of a batch in `offsets` or `commits`.
  * Until then only the driver sees it. Executors see what an entry contains, so that a repeated task
- * never meets a file of its first attempt.
+ * never meets a file of its first attempt. If commits ride, a commit and the files of its batch
+ * become durable with the next file in `offsets`, or when the query ends.
  */
 final class StoredCheckpoint(
-    val root: Path, store: ObjectStore, val id: String, conf: Configuration) extends Logging {
+    val root: Path, store: ObjectStore, val id: String, conf: Configuration,
+    pauseMs: Long = LedgerSettings().pauseMs) extends Logging {
   private val directory = s"${Layout.LogDirName}/$id"
   private val cache =
     new ContentCache(conf.getLong(StoredCheckpoint.CacheBytesKey, 67108864))
@@ -37,18 +42,23 @@ final class StoredCheckpoint(
     val defaults = LedgerSettings()
     defaults.copy(
       giveUpMs = conf.getLong(StoredCheckpoint.TimeoutKey, 120000),
+      pauseMs = pauseMs,
       rotateEntries = conf.getLong(StoredCheckpoint.RunEntriesKey, defaults.rotateEntries)
     )
   }
   private val entryBytes =
     conf.getLong(StoredCheckpoint.EntryBytesKey, StoredCheckpoint.EntryBytes)
+  private val areCommitsRiding = StoredCheckpoint.areCommitsRiding(conf)
   private val committing = new Object // held while an entry is written
   private val packing = new Object // held while pending contents are written as an object
   private val pending = new PendingFiles // guarded by this, like the following
-  private var inFlight = Map.empty[String, Change]
+  /** The changes of the next entry that wait for nothing else: of a commit that rides. */
+  private var riding = Seq.empty[Change]
+  private var inFlight = Map.empty[String, Change] // `riding`, or the entry that is being written
   private var committed = 0L // the version of the state after the last commit
   private var closing = 0L // the same, with a commit that is being written
   private var run: Option[String] = None
+  private var mayRide = false // whether the query of this run can let its commits ride
   @volatile private var ledger = newLedger()
 
   ledger.refresh()
@@ -238,24 +248,66 @@ final class StoredCheckpoint(
     val batch = StateFile.commit(change.path)
     val ids = idsOfPending() ++ batch.flatMap(b =>
       change.content.map(content => (b + 1) -> StateFile.uniqueIds(content)))
-    append {
+    hold {
       batch.foreach(b => closing = closing.max(b + 1))
       pending.take(batch.fold(committed)(_ + 1), ids).filterNot(_.path == change.path) :+ change
     }
-    synchronized { committed = closing }
-    if (ledger.isWorthRotating) rotate()
+    if (batch.isEmpty || !canWait) {
+      writeHeld()
+      synchronized { committed = closing }
+      if (ledger.isWorthRotating) rotate()
+    } else synchronized { committed = closing }
   }
 
-  /** Write an entry with the changes that `take` returns. The driver sees them all the time. */
-  private def append(take: => Seq[Change]): Unit = {
-    val changes = synchronized {
-      val taken = take
-      inFlight = taken.map(c => c.path -> c).toMap
-      taken
-    }
-    if (changes.nonEmpty) ledger.append(changes)
-    synchronized { inFlight = Map.empty }
+  /** Whether the changes that ride may wait: an entry has room for the next pending files. */
+  private def canWait: Boolean = synchronized {
+    areCommitsRiding && mayRide &&
+    riding.iterator.flatMap(_.content).map(_.length.toLong).sum < entryBytes / 2
   }
+
+  /** Make the changes that `take` returns part of the next entry. The driver sees them. */
+  private def hold(take: => Seq[Change]): Unit = synchronized {
+    val changes = mutable.LinkedHashMap.empty[String, Change]
+    for (change <- riding ++ take) {
+      changes.remove(change.path) // a later change of a file comes after all earlier ones
+      changes(change.path) = change
+    }
+    riding = changes.values.toSeq
+    inFlight = changes.toMap
+  }
+
+  /** Write an entry with the changes that are held. */
+  private def writeHeld(): Unit = {
+    val changes = synchronized(riding)
+    if (changes.nonEmpty) {
+      // Spark interrupts the thread of a query that it stops, when a commit may be riding.
+      if (areCommitsRiding) Uninterruptible(ledger.append(changes)) else ledger.append(changes)
+    }
+    synchronized {
+      riding = Nil
+      inFlight = Map.empty
+    }
+  }
+
+  private def append(take: => Seq[Change]): Unit = {
+    hold(take)
+    writeHeld()
+  }
+
+  /** Write the commit that rides, if any; the caller holds `committing`. */
+  private def writeRiding(): Unit =
+    if (!ledger.isBroken && synchronized(riding).nonEmpty) {
+      try writeHeld()
+      catch {
+        case NonFatal(e) => logWarning(
+            s"$root: the commit of the last micro-batch was not stored. The next run of the " +
+              "query repeats this micro-batch",
+            e)
+      }
+    }
+
+  /** Write the commit that rides, if any: the JVM ends. */
+  def flush(): Unit = committing.synchronized(writeRiding())
 
   private def rotate(): Unit =
     try {
@@ -290,7 +342,8 @@ final class StoredCheckpoint(
   private def idsOfPending(): Map[Long, Option[Map[String, Set[String]]]] =
     synchronized(pending.versionsWithIds).map { version =>
       val path = s"commits/${version - 1}"
-      val commit = ledger.index.get(path).map(contentOf(path, _))
+      val commit = change(path, isDriver = true).flatMap(_.content)
+        .orElse(ledger.index.get(path).map(contentOf(path, _)))
       version -> commit.flatMap(StateFile.uniqueIds)
     }.toMap
 
@@ -319,6 +372,7 @@ final class StoredCheckpoint(
 
   private def begin(query: String, started: String, thread: Thread): Unit =
     committing.synchronized {
+      writeRiding() // of the run before, whose thread may have ended just now
       // A ledger that failed may still have a late write on its way; a new run settles that.
       val own = if (ledger.isBroken) newLedger() else ledger
       if (status(ResetNote.Name, isDriver = true).isDefined) {
@@ -328,8 +382,10 @@ final class StoredCheckpoint(
       ledger = own
       synchronized {
         pending.clear(keepsMetadata = ledger.index.get(MetadataMarker.File).isEmpty)
+        riding = Nil
         inFlight = Map.empty
         run = Some(started)
+        mayRide = StartedQuery.writesOffsetsFirst(query)
         committed = versionInLedger
         closing = committed
       }
@@ -371,6 +427,7 @@ final class StoredCheckpoint(
     Daemons.after(thread, "sparklog-checkpoint-run") {
       committing.synchronized {
         if (isCurrent(ofRun)) {
+          writeRiding()
           if (!ledger.isBroken) flushPending()
           synchronized { run = None }
           StoredCheckpoints.forget(this)
@@ -390,10 +447,20 @@ final class StoredCheckpoint(
 object StoredCheckpoint {
   val CacheBytesKey = "spark.sparklog.checkpoint.cache.bytes"
   val TimeoutKey = "spark.sparklog.checkpoint.request.timeout.ms"
+  /** When a file in `commits` is written: at once (`put`), or with the next plan (`ride`). */
+  val CommitKey = "spark.sparklog.checkpoint.commit"
   // The following two are set by tests only.
   val RunEntriesKey = "spark.sparklog.checkpoint.internal.run.entries"
   val EntryBytesKey = "spark.sparklog.checkpoint.internal.entry.bytes"
   private val EntryBytes = 32L << 20 // S3A writes larger objects in several requests
+
+  private def areCommitsRiding(conf: Configuration): Boolean = conf.get(CommitKey, "put") match {
+    case "put" => false
+    case "ride" => true
+    case other => throw new IllegalArgumentException(
+        s"$CommitKey must be put (write the commit of each micro-batch at once) or ride (write " +
+          s"it together with the next micro-batch's plan); got $other")
+  }
 
   /** Read a file from its location. Throws an IOException if it is missing or damaged. */
   def fetch(store: ObjectStore, path: String, location: Location): Array[Byte] =

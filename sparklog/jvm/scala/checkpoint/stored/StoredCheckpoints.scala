@@ -9,7 +9,8 @@ import java.util.concurrent.ConcurrentHashMap
 import scala.jdk.CollectionConverters._
 
 import org.apache.hadoop.conf.Configuration
-import org.apache.hadoop.fs.Path
+import org.apache.hadoop.fs.{FileSystem, Path}
+import org.apache.hadoop.util.ShutdownHookManager
 
 import org.apache.spark.sparklog.CheckpointRpc
 
@@ -85,8 +86,15 @@ object StoredCheckpoints {
   /** Use this object for the checkpoint's path: its query has begun a run with it. */
   def remember(checkpoint: StoredCheckpoint): Unit = {
     open.put(checkpoint.root.toString, checkpoint)
-    ()
+    atExit
   }
+
+  /**
+   * Writes the commits that ride when the JVM exits: after Spark has stopped its queries, and
+   * before Hadoop closes its file systems.
+   */
+  private lazy val atExit: Unit = ShutdownHookManager.get().addShutdownHook(
+    () => open.values.forEach(_.flush()), FileSystem.SHUTDOWN_HOOK_PRIORITY + 10)
 
   /** Release the memory of a checkpoint whose query has ended. */
   def forget(checkpoint: StoredCheckpoint): Unit = {
