@@ -14,7 +14,7 @@ from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import Record, append
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
-from sparklog.fs import LOCAL
+from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.service import erase
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
@@ -42,6 +42,31 @@ def test_there_and_back(golden: Golden, name: str) -> None:
     assert history(path) == said
     assert verify(path).findings == []
     assert [p.name for p in path.parent.iterdir()] == [name]
+
+
+class Shared(LocalFileSystem):
+    """A network file system, as far as its name tells."""
+
+    def kind(self, path: str) -> str:
+        return "nfs4"
+
+
+def test_a_fork_on_a_shared_disk_is_converted_to_runs(
+    golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By an export and an import, as the documentation says."""
+    monkeypatch.setattr("sparklog.checkpoint.running_query.QUIET_MS", 0)  # it was just written
+    path, copy, fs = golden("stateless"), tmp_path / "copy", Shared()
+    import_(path)
+    last = max(row.batch for row in history(path).batches if row.obstacle is None)
+    fork(path, copy, to=last, fs=fs)
+    assert history(copy).kind == "log-backed"
+    before = view(copy)
+    export(copy, fs=fs)
+    assert view(copy) == before
+    import_(copy, fs=fs)
+    assert history(copy).kind == "in runs"
+    assert history(copy).batches[-1].batch == last
 
 
 def test_few_files_are_left(golden: Golden) -> None:
