@@ -3,7 +3,8 @@
 The object HOME decides how a checkpoint is kept: with HOME its content is in runs, and files beside
 the runs are leftovers; without HOME the files are the content. HOME is created after everything is
 in runs, and deleted after everything is in files. A crash leaves one or the other, and the same
-call again does the rest.
+call again does the rest. `stored_copies.complete_in_runs` has completed an interrupted conversion
+before either function is called.
 """
 
 import os
@@ -16,19 +17,16 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.files import Checkpoint, batch_numbers
+from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.log_backed.layout import LOGS, RUNS_SCHEME
-from sparklog.checkpoint.log_backed.metadata_marker import (
-    MARKER_OF_RUNS,
-    MARKER_START,
-    METADATA_FILE,
-)
+from sparklog.checkpoint.log_backed.metadata_marker import MARKER_OF_RUNS, METADATA_FILE
 from sparklog.checkpoint.run_writer import RunWriter, put_object
 from sparklog.checkpoint.running_query import check_no_running_batch, plans_of
 from sparklog.checkpoint.stored_copies import (
     HADOOP_SCHEMES,
     OBJECTS,
     CopyInRuns,
+    files_beside,
     runs_of,
     spark_url,
 )
@@ -36,7 +34,7 @@ from sparklog.checkpoint.stored_files import StoredFiles
 from sparklog.checkpoint.stored_runs import HOME, RunEnd
 from sparklog.checkpoint.truncation import Truncation, below, relocated
 from sparklog.clock import Clock
-from sparklog.errors import DataCorruptionError, LogLockedError
+from sparklog.errors import LogLockedError
 from sparklog.fs import FileSystem
 from sparklog.logdir.staged_directory import remove_all
 from sparklog.tiered.object_store.store import Store
@@ -54,7 +52,7 @@ def import_to_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
     store, files, size = checkpoint.fs.store, 0, 0
     if runs_of(checkpoint) is None:
         check_no_running_batch(Batches(checkpoint), clock())
-        before, files, left = plans_of(checkpoint), len(checkpoint.paths()), _files_beside(store)
+        before, files, left = plans_of(checkpoint), len(checkpoint.paths()), files_beside(store)
         copy = CopyInRuns(store, "import", clock)
         replaced = relocated(checkpoint, partial(_in_runs, checkpoint.path))
         size = copy.write(checkpoint, Truncation(-1, frozenset(), replaced))
@@ -66,8 +64,7 @@ def import_to_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
             )
         copy.create_home()
     else:
-        left = _files_beside(store)
-        _check_one_history(checkpoint, store, left)
+        left = files_beside(store)
     # From here on, Spark's own manager would start the query again at batch 0, without the marker.
     store.put(METADATA_FILE, MARKER_OF_RUNS)
     store.delete(left)
@@ -86,8 +83,7 @@ def export_from_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
         return 0, 0
     writer = RunWriter(store, runs.id, runs.end, "export", clock)
     check_no_running_batch(Batches(checkpoint), clock())
-    left = _files_beside(store)
-    _check_one_history(checkpoint, store, left)
+    left = files_beside(store)
     for path in paths:
         writer.refer(path, runs.locate(path))
     writer.publish()
@@ -138,33 +134,3 @@ def _delete_runs(store: Store, disk: FileSystem) -> None:
     if directory != store.url and not store.list(OBJECTS):
         # Without objects the directories could be mistaken for a log dir.
         remove_all(disk, os.path.join(directory, LOGS))
-
-
-def _files_beside(store: Store) -> list[str]:
-    """Return the objects of a checkpoint that are not part of its runs, without `metadata`."""
-    names = [listed.name for listed in store.list()]
-    return [name for name in names if not name.startswith(OBJECTS) and name != METADATA_FILE]
-
-
-def _check_one_history(checkpoint: Checkpoint, store: Store, left: list[str]) -> None:
-    """Check the files that an interrupted conversion left beside the runs.
-
-    Raises:
-        DataCorruptionError: A session without sparklog's manager has used the files.
-    """
-    try:
-        if store.get(METADATA_FILE).startswith(MARKER_START):
-            return
-    except FileNotFoundError:
-        return
-    for directory in ("offsets", "commits"):
-        newest = max(batch_numbers(checkpoint.names(directory)), default=-1)
-        beside = batch_numbers(name.removeprefix(f"{directory}/") for name in left)
-        if beside and beside[-1] > newest:
-            raise DataCorruptionError(
-                "a session without sparklog's checkpoint manager wrote this file beside the "
-                "checkpoint's runs, so the checkpoint has two histories. To continue the history "
-                "of the runs, move the objects metadata, offsets and commits away; the rows that "
-                "the other session wrote to its sink remain there",
-                path=f"{checkpoint.path}/{directory}/{beside[-1]}",
-            )

@@ -10,9 +10,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.files import Checkpoint, batch_numbers
 from sparklog.checkpoint.log_backed.layout import RESET, RUNS_SCHEME
-from sparklog.checkpoint.log_backed.metadata_marker import MARKER_START, METADATA_FILE
+from sparklog.checkpoint.log_backed.metadata_marker import (
+    MARKER_OF_RUNS,
+    MARKER_START,
+    METADATA_FILE,
+)
 from sparklog.checkpoint.run_writer import RunWriter
 from sparklog.checkpoint.stored_files import StoredFiles
 from sparklog.checkpoint.stored_runs import HOME, RunFiles
@@ -194,16 +198,18 @@ def complete_in_runs(
     fs: FileSystem,
     clock: Clock,
 ) -> None:
-    """Reset the sink of a checkpoint in runs if a reset of the checkpoint was interrupted.
+    """Complete an import, export or reset of a checkpoint in runs that was interrupted.
 
-    Raises the errors of `unfinished_reset.complete`, and `LogLockedError` if the query is running.
+    Raises the errors of `unfinished_reset.complete`, `LogLockedError` if the query is running, and
+    `DataCorruptionError` if the checkpoint has two histories.
 
     Cost:
-        Nothing, without an unfinished reset.
+        A GET request if nothing was interrupted.
     """
     runs = runs_of(checkpoint)
     if runs is None:
         return
+    _complete_conversion(checkpoint, runs.store)
     run = TruncatedRuns(runs, RESETTING, clock)
     try:
         data = runs.get(RESET)
@@ -216,6 +222,51 @@ def complete_in_runs(
     # The request is no path of the checkpoint, so a run without changes leaves it out.
     run.write(checkpoint, Truncation(unfinished.batch, frozenset()), {})
     checkpoint.refresh()
+
+
+def _complete_conversion(checkpoint: Checkpoint, store: Store) -> None:
+    """Complete an import, or take back an export, that left Spark's own files beside the runs.
+
+    A reset must not precede this: the remaining files would then have later batches than the runs,
+    as if a session without sparklog's manager had written them.
+
+    Raises:
+        DataCorruptionError: A session without sparklog's manager has used the files.
+    """
+    try:
+        if store.get(METADATA_FILE).startswith(MARKER_START):
+            return
+    except FileNotFoundError:
+        return
+    left = files_beside(store)
+    _check_one_history(checkpoint, left)
+    store.put(METADATA_FILE, MARKER_OF_RUNS)
+    store.delete(left)
+
+
+def files_beside(store: Store) -> list[str]:
+    """Return the objects of a checkpoint that are not part of its runs, without `metadata`."""
+    names = [listed.name for listed in store.list()]
+    return [name for name in names if not name.startswith(OBJECTS) and name != METADATA_FILE]
+
+
+def _check_one_history(checkpoint: Checkpoint, left: list[str]) -> None:
+    """Check the files that an interrupted conversion left beside the runs.
+
+    Raises:
+        DataCorruptionError: A session without sparklog's manager has used the files.
+    """
+    for directory in ("offsets", "commits"):
+        newest = max(batch_numbers(checkpoint.names(directory)), default=-1)
+        beside = batch_numbers(name.removeprefix(f"{directory}/") for name in left)
+        if beside and beside[-1] > newest:
+            raise DataCorruptionError(
+                "a session without sparklog's checkpoint manager wrote this file beside the "
+                "checkpoint's runs, so the checkpoint has two histories. To continue the history "
+                "of the runs, move the objects metadata, offsets and commits away; the rows that "
+                "the other session wrote to its sink remain there",
+                path=f"{checkpoint.path}/{directory}/{beside[-1]}",
+            )
 
 
 def runs_of(checkpoint: Checkpoint) -> RunFiles | None:

@@ -450,6 +450,54 @@ def test_two_histories(golden: Golden, place: FaultStore) -> None:
     assert place.get("metadata").startswith(MARKER_START)
 
 
+@pytest.mark.parametrize("conversion", ["import", "export"])
+def test_a_reset_after_a_killed_conversion(
+    conversion: str, golden: Golden, place: FaultStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The files beside the runs are no second history, though they have later batches."""
+    path = golden("stateless")
+    prepare, apply = CHANGES[conversion]
+    wanted, seen = newest(path) - 2, 0
+    for number in range(1, 100):
+        store = FaultStore()
+        use(monkeypatch, store)
+        prepare(store, path)
+        crashing = store.reopen()
+        use(monkeypatch, crashing)
+        crashing.crash_at(number, after=True)
+        try:
+            apply(path)
+            break
+        except SimulatedKill:
+            left = crashing.reopen()
+            use(monkeypatch, left)
+        if run_files(left) is None:
+            continue
+        seen += left.get("metadata").startswith(b"{")
+        reset(URL, to=wanted)
+        assert newest(URL) == wanted
+        expected = content(URL)
+        for change in (import_, export, import_):
+            change(URL)
+            assert content(URL) == expected, number
+    assert seen
+
+
+def test_a_reset_does_not_hide_two_histories(golden: Golden, place: FaultStore) -> None:
+    """A session without the manager ran on between the steps of an import."""
+    path = golden("stateless")
+    put_all(place, path)
+    import_(URL)
+    last = newest(path)
+    place.put("metadata", (path / "metadata").read_bytes())
+    place.put(f"offsets/{last + 7}", b"")
+    before = content(URL)
+    with pytest.raises(DataCorruptionError, match="two histories"):
+        reset(URL, to=last - 2)
+    assert content(URL) == before
+    assert place.get(f"offsets/{last + 7}") == b""
+
+
 def test_a_query_that_runs_on_during_an_import(
     golden: Golden, place: FaultStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -405,7 +405,7 @@ MUTANTS = (
     ),
     mutant(
         "a-conversion-of-two-histories",
-        "checkpoint/stored_conversion.py",
+        "checkpoint/stored_copies.py",
         "        if beside and beside[-1] > newest:\n",
         "        if False:\n",
         f"{WRITING}::test_two_histories",
