@@ -14,6 +14,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -66,7 +67,7 @@ def main() -> None:
         root = Path(temporary)
         for provider in PROVIDERS:
             make(spark, root / provider, keys, partitions, provider)
-        calls = {
+        calls: dict[str, tuple[str, dict[str, Any]]] = {
             "hdfs -> hdfs, function": ("hdfs", {"with_": same}),
             "hdfs -> rocksdb": ("hdfs", {"provider": "rocksdb"}),
             "rocksdb -> hdfs": ("rocksdb", {"provider": "hdfs"}),
@@ -76,7 +77,7 @@ def main() -> None:
         for _ in range(1 if given.large else REPEATS):
             for name, (provider, change) in calls.items():
                 begun = time.monotonic()
-                rewrite(root / provider, root / "new", spark=spark, **change)  # type: ignore[arg-type]
+                rewrite(root / provider, root / "new", spark=spark, **change)
                 took[name].append(time.monotonic() - begun)
                 shutil.rmtree(root / "new")
             begun = time.monotonic()
