@@ -5,6 +5,7 @@ providers read the old state and write the new state, in a job with a task for e
 The fork becomes visible when it is complete.
 """
 
+import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
@@ -14,6 +15,8 @@ from pyspark.sql import SparkSession
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint, own_path
+from sparklog.checkpoint.log_backed.layout import RESET
+from sparklog.checkpoint.running_query import report_concurrent_cleanup
 from sparklog.checkpoint.spark_files.state_stores import operators_of
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import InvalidRequestError
@@ -112,6 +115,7 @@ def rewrite(
         InvalidRequestError: The state can't be rewritten in this way, a function returns other
             columns, or `target` exists.
         DataCorruptionError: A file of the checkpoint is damaged.
+        LogLockedError: The query removes files that the batch needs.
         StorageUnavailableError: The disk fails. A failed call leaves no new checkpoint.
 
     Cost:
@@ -126,17 +130,28 @@ def rewrite(
     if partitions is not None and partitions < 1:
         raise InvalidRequestError(f"partitions must be 1 or more; got {partitions}")
     tables = StateTables(spark)
-    checkpoint = Checkpoint.open(source, fs, needs_id=True, storage_options=storage_options or {})
-    batches = Batches(checkpoint)
-    batch = max(batches.committed, default=-1) if to is None else to
-    batches.check_reachable(batch)
-    operators = operators_of(checkpoint)
-    if with_ is not None and operator not in operators:
-        raise InvalidRequestError(_no_operator(checkpoint.path, operator, operators))
-    with plain_copy(
-        checkpoint, batch, target, scratch=scratch, storage_options=storage_options, fs=fs,
-        clock=clock,
-    ) as (copy, publish):  # fmt: skip
+    with report_concurrent_cleanup(source), contextlib.ExitStack() as stack:
+        checkpoint = Checkpoint.open(
+            source, fs, needs_id=True, storage_options=storage_options or {}
+        )
+        if checkpoint.exists(RESET):
+            # The copy would not have the request, and the sink would drop its next batches.
+            raise InvalidRequestError(
+                f"{checkpoint.path}: a reset of the checkpoint is unfinished: run the same reset "
+                "again first",
+                path=checkpoint.path,
+            )
+        batches = Batches(checkpoint)
+        batch = max(batches.committed, default=-1) if to is None else to
+        batches.check_reachable(batch)
+        operators = operators_of(checkpoint)
+        if with_ is not None and operator not in operators:
+            raise InvalidRequestError(_no_operator(checkpoint.path, operator, operators))
+        copying = plain_copy(
+            checkpoint, batch, target, scratch=scratch, storage_options=storage_options, fs=fs,
+            clock=clock,
+        )  # fmt: skip
+        copy, publish = stack.enter_context(copying)
         change = StateChange(tables, copy, batch, provider, partitions)
         written = [
             report

@@ -11,10 +11,21 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import sparklog
-from sparklog.checkpoint import Rewritten, diff, history, rewrite, verify
+from sparklog.checkpoint import (
+    Rewritten,
+    diff,
+    history,
+    reset,
+    rewrite,
+    unfinished_reset,
+    verify,
+)
+from sparklog.checkpoint.unfinished_reset import UnfinishedReset
+from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError
+from sparklog.fs import LOCAL
 from sparklog.session.setup import MANAGER
-from tests.state.operators import Output, run, session
+from tests.state.operators import OPERATORS, Operator, Output, run, session, source
 
 pytestmark = pytest.mark.spark
 
@@ -261,6 +272,61 @@ def test_without_metadata(spark: SparkSession, query: Query, tmp_path: Path) -> 
         rewrite(path, tmp_path / "new", partitions=3, spark=spark)
     run(session(spark, "hdfs", None), "aggregation", path, {}, AT + 1)
     rewrite(path, tmp_path / "new", partitions=3, spark=spark)
+
+
+def test_an_unfinished_reset(spark: SparkSession, query: Query, tmp_path: Path) -> None:
+    """The sink would drop the batches of the new checkpoint as replays."""
+    path = query()
+    note = UnfinishedReset(output=str(tmp_path / "output"), batch=AT, time_ms=0)
+    unfinished_reset.write(LOCAL, str(path), note)
+    with pytest.raises(InvalidRequestError, match="run the same reset again first"):
+        rewrite(path, tmp_path / "new", partitions=3, spark=spark)
+    reset(path, to=AT, clock=lambda: system_clock() + 10_000)  # no batch is running
+    rewrite(path, tmp_path / "new", partitions=3, spark=spark)
+
+
+def counted_twice(spark: SparkSession) -> tuple[DataFrame, str]:
+    """Two stateful operators, the second over a window of the first."""
+    window = F.window("timestamp", "4 seconds").alias("w")
+    first = source(spark).groupBy(window, "k").agg(F.count("*").alias("n"))
+    second = first.groupBy(F.window("w", "8 seconds").alias("w")).agg(F.sum("n").alias("n"))
+    return second.select("w.start", "n"), "append"
+
+
+def in_one(spark: SparkSession) -> tuple[DataFrame, str]:
+    """A sum over everything, whose state is in a single partition."""
+    return source(spark).agg(F.sum("value").alias("v")), "update"
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize(("operator", "rows"), [(counted_twice, [3, 3]), (in_one, [1])])
+def test_all_operators(
+    spark: SparkSession,
+    query: Query,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    operator: Operator,
+    rows: list[int],
+) -> None:
+    monkeypatch.setitem(OPERATORS, "other", operator)
+    expected: Output = {}
+    path = query("other", output=expected, last=LAST)
+    report = rewrite(path, tmp_path / "new", to=AT, partitions=3, provider="rocksdb", spark=spark)
+    assert [len(each.rows_after) for each in report.operators] == rows
+    goes_on(spark, tmp_path / "new", "other", "rocksdb", expected)
+
+
+@pytest.mark.deep
+def test_a_newer_format_of_joins(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = session(spark, "rocksdb", None)
+    own.conf.set("spark.sql.streaming.join.stateFormatVersion", "3")
+    run(own, "join", tmp_path / "ckpt", {}, 1)
+    if "default" not in {each.name for each in (tmp_path / "ckpt/state/0/_stateSchema").iterdir()}:
+        pytest.skip("this Spark has no join with state format 3")
+    with pytest.raises(InvalidRequestError, match="joins of state format 3 and 4"):
+        rewrite(tmp_path / "ckpt", tmp_path / "new", partitions=3, spark=spark)
 
 
 def test_a_target_that_exists(spark: SparkSession, shared: Path, tmp_path: Path) -> None:
