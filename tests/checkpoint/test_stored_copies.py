@@ -183,11 +183,12 @@ def test_a_reset_with_its_log(
         with pytest.raises(InvalidRequestError, match="lost"):
             reset(url, to=last - 2, log=log_dir)
     assert history(url).batches[-1].batch == last - 2  # the checkpoint went back, the log waits
+    assert Checkpoint.open(url, storage_options={}).exists("sparklog.reset")
     reset(url, to=last - 2, sink="other")
     with sparklog.open(log_dir, "rw") as log:
         assert not commit(log, writer, last - 1, "again").replayed
         assert len(read(log)) == 3 * (last + 3)  # two batches came again
-    assert "sparklog.reset" not in content(url)
+    assert not Checkpoint.open(url, storage_options={}).exists("sparklog.reset")
 
 
 @pytest.mark.parametrize("name", COPIED)
