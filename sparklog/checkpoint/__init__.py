@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from sparklog.checkpoint.reset import Reset, reset
     from sparklog.checkpoint.verify import CheckpointReport, verify
     from sparklog.state.change import RewrittenOperator
-    from sparklog.state.diff import Difference, FamilyDifference, diff
+    from sparklog.state.comparison import FamilyDifference
+    from sparklog.state.diff import Difference, diff
     from sparklog.state.rewrite import Rewritten, rewrite
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -65,7 +66,7 @@ else:
             "CheckpointReport": "sparklog.checkpoint.verify",
             "Converted": "sparklog.checkpoint.convert",
             "Difference": "sparklog.state.diff",
-            "FamilyDifference": "sparklog.state.diff",
+            "FamilyDifference": "sparklog.state.comparison",
             "Forked": "sparklog.checkpoint.fork",
             "History": "sparklog.checkpoint.history",
             "Reset": "sparklog.checkpoint.reset",

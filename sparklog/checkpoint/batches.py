@@ -182,6 +182,10 @@ class Batches:
             return 1
         return _partitions_in_conf(self.offsets(batch))
 
+    def partitions_in_plan(self, batch: int) -> int | None:
+        """Return the number of state partitions in the conf of a plan, if it is there."""
+        return _partitions_in_conf(self.offsets(batch))
+
     def _ids(self, operator: int, batch: int) -> list[list[str]] | None:
         ids = self.commit(batch).state_ids
         return None if ids is None else ids.get(operator)

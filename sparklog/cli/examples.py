@@ -32,7 +32,7 @@ EXAMPLES: Final = {
     "checkpoint rewrite": (
         "/data/checkpoint /data/moved --provider rocksdb --partitions 400",
         "/data/checkpoint /data/corrected --with corrections:without_test_orders --dry-run",
-        "/data/checkpoint s3://bucket/moved --with left=joins:some --with right=joins:all",
+        "/data/checkpoint /data/changed --template /data/scratch --with changes:with_maximum",
     ),
     "checkpoint verify": ("/data/checkpoint", "/data/checkpoint --repair"),
     "commits": ("/data/log --topic orders --last 5", "/data/log --writer loader --json"),

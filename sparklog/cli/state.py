@@ -53,6 +53,11 @@ _scratch = click.option(
     help="Set the number of state partitions of all operators.",
 )  # fmt: skip
 @click.option(
+    "--template", metavar="CHECKPOINT",
+    help="Use the schemas of a changed query. CHECKPOINT is one in which that query has run at "
+    "least one batch, with any input. --with returns rows of its columns.",
+)  # fmt: skip
+@click.option(
     "--dry-run", is_flag=True, help="Write the new state, report its rows, and keep nothing."
 )
 @_scratch
@@ -66,6 +71,7 @@ def rewrite(
     functions: Sequence[str],
     provider: str | None,
     partitions: int | None,
+    template: str | None,
     dry_run: bool,
     scratch: str | None,
     storage_options: str,
@@ -73,10 +79,10 @@ def rewrite(
 ) -> int:
     """Create a checkpoint whose query continues with changed state.
 
-    Use it to correct rows of state, to move state to another provider, and to change the number of
-    state partitions. SOURCE is a directory, or the URL of a checkpoint in a bucket. It is not
-    changed, and its query may be running. TARGET is a new directory or URL. Runs Spark on this
-    machine.
+    Use it to correct rows of state, to change the query, to move state to another provider, and to
+    change the number of state partitions. SOURCE is a directory, or the URL of a checkpoint in a
+    bucket. It is not changed, and its query may be running. TARGET is a new directory or URL. Runs
+    Spark on this machine.
     """
     check_checkpoint(source)
     with_ = _functions(functions)
@@ -91,6 +97,7 @@ def rewrite(
             with_=with_,
             provider=provider,
             partitions=partitions,
+            template=template,
             dry_run=dry_run,
             scratch=scratch,
             spark=spark,

@@ -5,7 +5,8 @@ through sparklog's jar.
 
 - `rewrite`: a fork with changed state, or with state in another provider; `change`: writes the
 state and the files that must agree with it; `functions`: the functions of users
-- `diff`: compares the state of two checkpoints
+- `template`: the checkpoint of a changed query
+- `diff`: compares the state of two checkpoints; `comparison`: compares the rows of a family
 - `tables`: reads and writes the state of an operator, by the jar; `operators`: which columns of a
 key determine the partition
 - `plain_copy`: a copy of a checkpoint in Spark's own files

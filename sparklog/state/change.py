@@ -4,11 +4,13 @@
     commits/N                      in format 2 the ids in the names of the state files
     state/<operator>/_metadata/    the number of partitions
 
-Schema files stay. Source: OffsetSeqMetadata, CommitMetadata, OperatorStateMetadata (Spark 4.3).
+Schema files stay, unless they come from a template. Source: OffsetSeqMetadata, CommitMetadata,
+OperatorStateMetadata (Spark 4.3).
 """
 
 import json
 import os
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -19,6 +21,7 @@ from sparklog.checkpoint.spark_files.state_stores import metadata_path
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import FileSystem, write_durably
 from sparklog.logdir.staged_directory import remove_all
+from sparklog.state.comparison import FamilyDifference, compare
 from sparklog.state.functions import StateFunctions, replaced_families
 from sparklog.state.tables import (
     PROVIDER,
@@ -28,6 +31,7 @@ from sparklog.state.tables import (
     operator_state,
     sum_of,
 )
+from sparklog.state.template import Template, changed_columns
 
 _SPARK: Final = "org.apache.spark.sql.execution.streaming.state."
 PROVIDERS: Final = {
@@ -59,6 +63,8 @@ class RewrittenOperator:
         hash_before: A hash of each state partition of the original. It does not depend on the
             order of the rows.
         hash_after: A hash of each state partition of the new checkpoint.
+        columns: {family: its columns before and after}, if a template changes them.
+        differences: In a dry run, the keys that functions changed, by family.
     """
 
     operator: int
@@ -67,6 +73,8 @@ class RewrittenOperator:
     rows_after: list[int]
     hash_before: list[int]
     hash_after: list[int]
+    columns: dict[str, tuple[str, str]]
+    differences: list[FamilyDifference]
 
 
 class StateChange:
@@ -78,6 +86,8 @@ class StateChange:
         batch: The newest batch of the copy.
         provider: The new provider; None for the old one.
         partitions: The new number of partitions; None for the old one.
+        template: The checkpoint of a changed query; None for the same query.
+        compares: Whether to report the changed keys.
     """
 
     def __init__(
@@ -87,10 +97,13 @@ class StateChange:
         batch: int,
         provider: str | None,
         partitions: int | None,
+        template: Template | None = None,
+        *,
+        compares: bool = False,
     ) -> None:
         self._tables, self._copy, self._fs = tables, copy, copy.fs
         self._batch, self._provider, self._partitions = batch, provider, partitions
-        self._batches = Batches(copy)
+        self._batches, self._template, self._compares = Batches(copy), template, compares
         self._ids: dict[int, list[list[str]]] = {}
 
     def write(self, operator: int, functions: StateFunctions | None) -> RewrittenOperator | None:
@@ -100,15 +113,26 @@ class StateChange:
             InvalidRequestError: The state can't be changed in this way.
             DataCorruptionError: A row is in the wrong partition, or got lost.
         """
-        if functions is None and self._provider is None and self._partitions is None:
+        changes = (functions, self._provider, self._partitions, self._template)
+        if changes.count(None) == len(changes):
             return None
         root = f"file:{self._copy.path}"
         old = operator_state(self._batches, operator, self._batch, root)
-        new = self._new_state(old, root)
+        wanted = old if self._template is None else self._template.state(old)
+        new = self._new_state(wanted, root)
+        replaced = {}
+        if functions is not None:
+            replaced = replaced_families(self._tables, old, wanted, functions)
+        columns = changed_columns(old, new, replaced)
         before = self._tables.digests(old)
-        replaced = {} if functions is None else replaced_families(self._tables, old, functions)
         ids, after = self._tables.write(old, new, replaced)
-        _check_kept(old, before, after, replaced.keys())
+        _check_kept(old, before, new, after, replaced.keys())
+        differences = []
+        for store, family in replaced if self._compares else ():
+            name = store, family
+            counts = _rows_of(old, before, name), _rows_of(new, after, name)
+            given = self._tables.table(old, store, family)
+            differences.append(compare(operator, "/".join(name), given, replaced[name], counts))
         self._take_over(new)
         self._ids[operator] = [[part[s.store] for s in new.schemas] for part in ids]
         totals = [[sum_of(partition) for partition in each] for each in (before, after)]
@@ -119,6 +143,8 @@ class StateChange:
             rows_after=[each.rows for each in totals[1]],
             hash_before=[each.hash for each in totals[0]],
             hash_after=[each.hash for each in totals[1]],
+            columns=columns,
+            differences=differences,
         )
 
     def _new_state(self, old: OperatorState, root: str) -> OperatorState:
@@ -145,6 +171,15 @@ class StateChange:
         for path in self._copy.files():
             if path.startswith(f"{operator}/0/") and "/_metadata/" in path:
                 _move(fs, self._copy.real(path), os.path.join(made, path[len(operator) + 1 :]))
+        if self._template is not None:
+            for directory in ("_metadata", "_stateSchema"):
+                remove_all(fs, os.path.join(old, directory))
+            for path, data in self._template.files(new.operator.id).items():
+                target = os.path.join(made, path[len(operator) + 1 :])
+                _make_parents(fs, target)
+                for name in (hadoop_name(target), target):
+                    remove_all(fs, name)
+                write_durably(fs, target, data)
         for name in fs.listdir(old):
             if name.isdecimal():
                 remove_all(fs, os.path.join(old, name))
@@ -162,7 +197,9 @@ class StateChange:
         self._edit(f"offsets/{self._batch}", self._edit_plan)
         if any(any(map(any, ids)) for ids in self._ids.values()):
             self._edit(f"commits/{self._batch}", self._edit_commit)
-        for operator in self._ids if self._partitions is not None else ():
+        self._copy.refresh()
+        is_same = self._partitions is None and self._template is None
+        for operator in () if is_same else self._ids:
             path = metadata_path(self._copy, operator, self._batch)
             if path is not None:
                 self._edit(path, self._edit_metadata)
@@ -189,6 +226,9 @@ class StateChange:
 
     def _edit_plan(self, document: dict[str, Any]) -> None:
         conf = document.setdefault("conf", {})
+        if self._template is not None:
+            kept = {key: conf[key] for key in (PROVIDER, *_PARTITIONS) if key in conf}
+            document["conf"] = conf = {**self._template.conf, **kept}
         if self._provider is not None:
             conf[PROVIDER] = PROVIDERS[self._provider]
         if self._partitions is not None:
@@ -202,20 +242,30 @@ class StateChange:
 
     def _edit_metadata(self, document: dict[str, Any]) -> None:
         for store in document["stateStoreInfo"]:
-            store["numPartitions"] = self._partitions
+            store["numPartitions"] = self._partitions or self._batches.partitions_in_plan(
+                self._batch
+            )
+
+
+def _rows_of(state: OperatorState, digests: list[list[Digest]], family: tuple[str, str]) -> int:
+    number = state.families().index(family)
+    return sum(partition[number].rows for partition in digests)
 
 
 def _check_kept(
     state: OperatorState,
     before: list[list[Digest]],
+    new_state: OperatorState,
     after: list[list[Digest]],
-    replaced: Any,
+    replaced: Collection[tuple[str, str]],
 ) -> None:
     """Check that the rows of families without a function are all there, and unchanged."""
+    names = new_state.families()
     for number, family in enumerate(state.families()):
-        if family in replaced:
+        if family in replaced or family not in names:
             continue
-        old, new = (sum_of([partition[number] for partition in each]) for each in (before, after))
+        old = sum_of([partition[number] for partition in before])
+        new = sum_of([partition[names.index(family)] for partition in after])
         if old != new:
             raise DataCorruptionError(
                 f"{old.rows} rows of {'/'.join(family)} were read, and {new.rows} rows were "
@@ -225,6 +275,11 @@ def _check_kept(
 
 
 def _move(fs: FileSystem, source: str, target: str) -> None:
+    _make_parents(fs, target)
+    fs.rename(source, target)
+
+
+def _make_parents(fs: FileSystem, target: str) -> None:
     made = []
     directory = os.path.dirname(target)
     while not fs.is_dir(directory):
@@ -232,7 +287,6 @@ def _move(fs: FileSystem, source: str, target: str) -> None:
         directory = os.path.dirname(directory)
     for each in reversed(made):
         fs.mkdir(each)
-    fs.rename(source, target)
 
 
 def _sync(fs: FileSystem, path: str) -> None:

@@ -7,52 +7,20 @@ import contextlib
 import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Final
+from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.state.comparison import FamilyDifference, compare
 from sparklog.state.plain_copy import plain_view
 from sparklog.state.tables import OperatorState, StateTables, operator_state, sum_of
 
 Path = str | os.PathLike[str]
-_SAMPLE: Final = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FamilyDifference:
-    """The difference of a store, or of a column family of a store.
-
-    Attributes:
-        operator: The number of the operator.
-        family: The store and the column family, such as "default/default".
-        rows: The number of rows in each of the two checkpoints.
-        only_first: The number of keys that only the first checkpoint has.
-        only_second: The number of keys that only the second checkpoint has.
-        changed: The number of keys with different values.
-        sample: Some of these keys, as JSON.
-    """
-
-    operator: int
-    family: str
-    rows: tuple[int, int]
-    only_first: int
-    only_second: int
-    changed: int
-    sample: list[str]
-
-    def __str__(self) -> str:
-        sample = f", such as {', '.join(self.sample)}" if self.sample else ""
-        return (
-            f"operator {self.operator}, {self.family}: {self.rows[0]} and {self.rows[1]} rows; "
-            f"{self.only_first} keys only in the first, {self.only_second} only in the second, "
-            f"{self.changed} with another value{sample}"
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +115,9 @@ def diff(
                 rows = [rows[0] + here.rows, rows[1] + there.rows]
                 if here != there:
                     counts = (here.rows, there.rows)
-                    differences.append(_difference(tables, pair, store, family, counts))
+                    one, other = (tables.table(state, store, family) for state in pair)
+                    name = f"{store}/{family}"
+                    differences.append(compare(pair[0].operator.id, name, one, other, counts))
     return Difference(batch=batch, rows=(rows[0], rows[1]), families=differences)
 
 
@@ -182,43 +152,3 @@ def _pairs(views: list[Batches], batch: int) -> list[tuple[OperatorState, Operat
 
 def _by_family(tables: StateTables, state: OperatorState) -> list[Any]:
     return [sum_of(list(family)) for family in zip(*tables.digests(state), strict=True)]
-
-
-def _difference(
-    tables: StateTables,
-    pair: tuple[OperatorState, OperatorState],
-    store: str,
-    family: str,
-    rows: tuple[int, int],
-) -> FamilyDifference:
-
-    one, other = (
-        _by_key(tables.table(state, store, family), name)
-        for state, name in zip(pair, ("first", "second"), strict=True)
-    )
-    joined = one.join(other, "key", "full_outer").where("not first <=> second").cache()
-    try:
-        count = joined.agg(
-            F.count_if(F.col("second").isNull()).alias("only_first"),
-            F.count_if(F.col("first").isNull()).alias("only_second"),
-            F.count("*").alias("total"),
-        ).collect()[0]
-        sample = [row.key for row in joined.orderBy("key").limit(_SAMPLE).collect()]
-    finally:
-        joined.unpersist()
-    return FamilyDifference(
-        operator=pair[0].operator.id,
-        family=f"{store}/{family}",
-        rows=rows,
-        only_first=count.only_first,
-        only_second=count.only_second,
-        changed=count.total - count.only_first - count.only_second,
-        sample=sample,
-    )
-
-
-def _by_key(frame: DataFrame, name: str) -> DataFrame:
-    """Return keys and values as JSON. Spark can't compare maps; a key of a list has many values."""
-    options = {"ignoreNullFields": "false"}
-    values = F.sort_array(F.collect_list(F.to_json("value", options)))
-    return frame.groupBy(F.to_json("key", options).alias("key")).agg(values.alias(name))

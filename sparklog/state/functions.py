@@ -22,26 +22,35 @@ Families = dict[tuple[str, str], DataFrame]
 
 
 def replaced_families(
-    tables: StateTables, state: OperatorState, functions: StateFunctions
+    tables: StateTables, state: OperatorState, wanted: OperatorState, functions: StateFunctions
 ) -> Families:
     """Return {(store, family): new rows} for the families that functions change.
+
+    Args:
+        tables: Reads state.
+        state: The state that the functions receive.
+        wanted: The state whose columns they return: of the changed query, or `state`.
+        functions: A function, or {side or variable: function}.
 
     Raises:
         InvalidRequestError: A function doesn't fit to the operator, or returns other columns.
     """
     operator = state.operator
     if operator.is_join:
-        return _of_join(tables, state, _named(functions, _SIDES, "a join"))
+        return _of_join(tables, state, wanted, _named(functions, _SIDES, "a join"))
     if operator.is_transform:
-        names = tuple(operator.variables)
-        return _of_variables(tables, state, _named(functions, names, "transformWithState"))
+        names = tuple(name for name in operator.variables if name in wanted.operator.variables)
+        given = _named(functions, names, "transformWithState")
+        return _of_variables(tables, state, wanted, given)
     if not callable(functions):
         raise InvalidRequestError(
             f"with_ must be a function for operator {operator.id} ({operator.name}); names of "
             "sides or state variables are for joins and transformWithState"
         )
-    before = tables.table(state, DEFAULT_STORE, DEFAULT_STORE)
-    after = _checked(functions(before), before, f"operator {operator.id}")
+    before, expected = (
+        tables.table(each, DEFAULT_STORE, DEFAULT_STORE) for each in (state, wanted)
+    )
+    after = _checked(functions(before), expected, f"operator {operator.id}")
     return {(DEFAULT_STORE, DEFAULT_STORE): after}
 
 
@@ -63,7 +72,10 @@ def _named(
 
 
 def _of_variables(
-    tables: StateTables, state: OperatorState, functions: Mapping[str, StateFunction]
+    tables: StateTables,
+    state: OperatorState,
+    wanted: OperatorState,
+    functions: Mapping[str, StateFunction],
 ) -> Families:
     found: Families = {}
     operator = state.operator
@@ -74,13 +86,16 @@ def _of_variables(
                 f"state variable {name} of operator {operator.id} has {kind}, which a function "
                 "can't change: only values and maps without expiration can be changed"
             )
-        before = tables.table(state, DEFAULT_STORE, name)
-        found[DEFAULT_STORE, name] = _checked(function(before), before, f"state variable {name}")
+        before, expected = (tables.table(each, DEFAULT_STORE, name) for each in (state, wanted))
+        found[DEFAULT_STORE, name] = _checked(function(before), expected, f"state variable {name}")
     return found
 
 
 def _of_join(
-    tables: StateTables, state: OperatorState, functions: Mapping[str, StateFunction]
+    tables: StateTables,
+    state: OperatorState,
+    wanted: OperatorState,
+    functions: Mapping[str, StateFunction],
 ) -> Families:
 
     found: Families = {}
@@ -90,8 +105,11 @@ def _of_join(
         key = _struct(before, "key")
         count = _struct(tables.table(state, counts, DEFAULT_STORE), "value")
         columns = [F.col("key")[name] for name in key.names[:-1]]
-        given = before.withColumn("key", F.struct(*columns))
-        after = _checked(function(given), given, f"the {side} side")
+        given, expected = (
+            tables.table(each, rows, DEFAULT_STORE).withColumn("key", F.struct(*columns))
+            for each in (state, wanted)
+        )
+        after = _checked(function(given), expected, f"the {side} side")
         # Spark numbers the rows of a key from 0 without gaps.
         number = F.row_number().over(Window.partitionBy("key").orderBy(F.lit(0))) - 1
         index = number.cast("long").alias(key.names[-1])
@@ -105,14 +123,14 @@ def _of_join(
     return found
 
 
-def _checked(after: DataFrame, before: DataFrame, what: str) -> DataFrame:
-    """Check the columns that a function returned.
+def _checked(after: DataFrame, wanted: DataFrame, what: str) -> DataFrame:
+    """Check that a function returned the columns of `wanted`.
 
     Raises:
         InvalidRequestError: Another column, type or order.
     """
     for name in ("key", "value"):
-        expected = _struct(before, name)
+        expected = _struct(wanted, name)
         if name not in after.columns:
             raise InvalidRequestError(
                 f"with_ of {what} must return the columns key and value; it returned "

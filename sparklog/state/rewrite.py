@@ -24,8 +24,9 @@ from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.paths import store_url
 from sparklog.state.change import PROVIDERS, RewrittenOperator, StateChange
 from sparklog.state.functions import StateFunctions
-from sparklog.state.plain_copy import plain_copy
+from sparklog.state.plain_copy import plain_copy, plain_view
 from sparklog.state.tables import StateTables
+from sparklog.state.template import Template, check_operators
 
 Path = str | os.PathLike[str]
 
@@ -66,7 +67,14 @@ class Rewritten:
             for each in self.operators
         )
         verb = "would continue" if self.is_dry_run else "continues"
-        return f"{self.new_path} {verb} after batch {self.batch} of {self.path}{rows}"
+        columns = [
+            f"operator {each.operator}, {family}: {before} becomes {after}"
+            for each in self.operators
+            for family, (before, after) in each.columns.items()
+        ]
+        changes = [str(found) for each in self.operators for found in each.differences]
+        first = f"{self.new_path} {verb} after batch {self.batch} of {self.path}{rows}"
+        return "\n".join([first, *columns, *changes])
 
 
 def rewrite(
@@ -78,6 +86,7 @@ def rewrite(
     with_: StateFunctions | None = None,
     provider: str | None = None,
     partitions: int | None = None,
+    template: Path | None = None,
     dry_run: bool = False,
     scratch: Path | None = None,
     spark: SparkSession | None = None,
@@ -102,6 +111,9 @@ def rewrite(
             {state variable: function}.
         provider: "hdfs" or "rocksdb", for all operators; by default as before.
         partitions: The number of state partitions, for all operators; by default as before.
+        template: A checkpoint of a changed query, which has run at least one batch there with any
+            input. Schemas and settings come from it; `with_` returns rows of its columns. State
+            variables that only the changed query has begin empty, and others are dropped.
         dry_run: Write the new state, and report it, but keep nothing.
         scratch: A directory for temporary files, for a target in a bucket; by default that of
             temporary files. For a local target they are beside the target. Driver and executors
@@ -123,12 +135,7 @@ def rewrite(
         each operator.
     """
     watch = stopwatch()
-    if with_ is None and provider is None and partitions is None:
-        raise InvalidRequestError("nothing would change: set with_, provider or partitions")
-    if provider is not None and provider not in PROVIDERS:
-        raise InvalidRequestError(f"provider must be hdfs or rocksdb; got {provider!r}")
-    if partitions is not None and partitions < 1:
-        raise InvalidRequestError(f"partitions must be 1 or more; got {partitions}")
+    _check_change(with_, provider, partitions, template)
     tables = StateTables(spark)
     with report_concurrent_cleanup(source), contextlib.ExitStack() as stack:
         checkpoint = Checkpoint.open(
@@ -142,7 +149,7 @@ def rewrite(
                 path=checkpoint.path,
             )
         batches = Batches(checkpoint)
-        batch = max(batches.committed, default=-1) if to is None else to
+        batch = _newest(checkpoint) if to is None else to
         batches.check_reachable(batch)
         operators = operators_of(checkpoint)
         if with_ is not None and operator not in operators:
@@ -152,7 +159,14 @@ def rewrite(
             clock=clock,
         )  # fmt: skip
         copy, publish = stack.enter_context(copying)
-        change = StateChange(tables, copy, batch, provider, partitions)
+        changed = None
+        if template is not None:
+            model = Checkpoint.open(template, fs, storage_options=storage_options or {})
+            viewing = plain_view(model, _newest(model), scratch=scratch, fs=fs, clock=clock)
+            place = copy.path if store_url(target) else own_path(target)
+            changed = Template(Batches(stack.enter_context(viewing)), f"file:{place}")
+            check_operators(operators, changed)
+        change = StateChange(tables, copy, batch, provider, partitions, changed, compares=dry_run)
         written = [
             report
             for each in operators
@@ -169,6 +183,34 @@ def rewrite(
         is_dry_run=dry_run,
         took_ms=watch(),
     )
+
+
+def _check_change(
+    with_: StateFunctions | None,
+    provider: str | None,
+    partitions: int | None,
+    template: Path | None,
+) -> None:
+    if with_ is None and provider is None and partitions is None and template is None:
+        raise InvalidRequestError(
+            "nothing would change: set with_, provider, partitions or template"
+        )
+    if provider is not None and provider not in PROVIDERS:
+        raise InvalidRequestError(f"provider must be hdfs or rocksdb; got {provider!r}")
+    if partitions is not None and partitions < 1:
+        raise InvalidRequestError(f"partitions must be 1 or more; got {partitions}")
+
+
+def _newest(checkpoint: Checkpoint) -> int:
+    """Return the newest committed batch.
+
+    Raises:
+        InvalidRequestError: There is no such batch, or its state is missing.
+    """
+    batches = Batches(checkpoint)
+    newest = max(batches.committed, default=-1)
+    batches.check_reachable(newest)
+    return newest
 
 
 def _no_operator(path: str, operator: int, known: list[int]) -> str:

@@ -23,7 +23,7 @@ from sparklog.state.operators import FamilyRule, Operator, family_rules, read_op
 
 _OBJECT: Final = "sparklog.state.StateTables"
 _STORE: Final = "spark.sql.streaming.stateStore"
-_FORMAT: Final = f"{_STORE}.checkpointFormatVersion"
+FORMAT: Final = f"{_STORE}.checkpointFormatVersion"
 PROVIDER: Final = f"{_STORE}.providerClass"
 _ENCODING: Final = f"{_STORE}.encodingFormat"
 _FAULT: Final = "State of "
@@ -130,7 +130,7 @@ def operator_state(batches: Batches, operator: int, batch: int, root: str) -> Op
         for number, info in enumerate(infos):
             by_store[info.name] = [part[number] for part in ids[operator]]
     state = {key: value for key, value in conf.items() if key.startswith("spark.sql.streaming.")}
-    state[_FORMAT] = "1" if ids is None else "2"
+    state[FORMAT] = "1" if ids is None else "2"
     return OperatorState(
         root=f"{root}/state",
         operator=found,

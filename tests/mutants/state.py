@@ -8,8 +8,8 @@ MUTANTS = (
     mutant(
         "state-rows-of-the-source-are-not-checked",
         "jvm/scala/state/StateTables.scala",
-        "StateJob.packed(to, StateJob.checked(from, rows))",
-        "StateJob.packed(to, rows)",
+        "val checked = StateJob.checked(from, rows)",
+        "val checked = rows",
         f"{REWRITE}::test_a_wrong_number_of_partitions",
     ),
     mutant(

@@ -2,10 +2,11 @@
 
 import shutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -25,7 +26,7 @@ from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL
 from sparklog.session.setup import MANAGER
-from tests.state.operators import OPERATORS, Operator, Output, run, session, source
+from tests.state.operators import OPERATORS, Counter, Operator, Output, run, session, source
 
 pytestmark = pytest.mark.spark
 
@@ -193,6 +194,117 @@ def test_a_state_variable(spark: SparkSession, query: Query, tmp_path: Path) -> 
         rewrite(path, tmp_path / "not", provider="hdfs", spark=spark)
 
 
+def with_keys(spark: SparkSession) -> tuple[DataFrame, str]:
+    """The query `aggregation`, with one more sum."""
+    rows = source(spark).withColumn("key", F.col("k"))
+    return rows.groupBy("k").agg(F.count("*"), F.sum("value"), F.sum("key")), "update"
+
+
+def with_sum_of_keys(frame: DataFrame) -> DataFrame:
+    """Compute the buffer of the sum that `with_keys` adds."""
+    added = (F.col("key.k") * F.col("value.count")).alias("sum")
+    return frame.withColumn("value", F.struct("value.count", "value.sum", added))
+
+
+@pytest.fixture
+def template(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Path]:
+    """Runs a changed query for a batch, in a checkpoint of its own."""
+
+    def make(operator: Operator, provider: str = "hdfs") -> Path:
+        monkeypatch.setitem(OPERATORS, "changed", operator)
+        path = tmp_path / f"template-{operator.__name__}"
+        own = session(spark, provider, None)
+        own.conf.set("spark.sql.shuffle.partitions", "1")
+        run(own, "changed", path, {}, 0)
+        return path
+
+    return make
+
+
+@pytest.mark.parametrize(
+    ("provider", "manager", "partitions"),
+    [("hdfs", None, None), pytest.param("rocksdb", MANAGER, 3, marks=pytest.mark.deep)],
+)
+def test_a_changed_query(
+    spark: SparkSession,
+    query: Query,
+    template: Callable[..., Path],
+    tmp_path: Path,
+    provider: str,
+    manager: str | None,
+    partitions: int | None,
+) -> None:
+    """With another sum, the query gives what it would give if it had always had that sum."""
+    model = template(with_keys, provider)
+    expected: Output = {}
+    run(session(spark, provider, None), "changed", tmp_path / "always", expected, LAST)
+    path = query(provider=provider, manager=manager)
+    with pytest.raises(InvalidRequestError, match="set with_ to a function that returns rows of"):
+        rewrite(path, tmp_path / "new", to=AT, template=model, spark=spark)
+    report = rewrite(
+        path, tmp_path / "new", to=AT, template=model, with_=with_sum_of_keys,
+        partitions=partitions, spark=spark,
+    )  # fmt: skip
+    before, after = report.operators[0].columns["default/default"]
+    assert after.count("sum") == 2 > before.count("sum")
+    goes_on(spark, tmp_path / "new", "changed", provider, expected, manager)
+    again = rewrite(tmp_path / "new", tmp_path / "again", to=AT, provider="rocksdb", spark=spark)
+    assert len(again.operators[0].rows_before) == (partitions or 2)
+
+
+class OtherCounter(Counter):
+    """Another state variable, and no list."""
+
+    def init(self, handle: Any) -> None:
+        self._seen = handle.getValueState("seen", "seen long")
+        self._added = handle.getMapState("added", "k long", "n long")
+
+    def handleInputRows(
+        self, key: Any, rows: Iterable[pd.DataFrame], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:
+        count = sum(map(len, rows))
+        seen = (self._seen.get()[0] if self._seen.exists() else 0) + count
+        self._seen.update((seen,))
+        known = self._added.getValue((1,))[0] if self._added.containsKey((1,)) else 0
+        self._added.updateValue((1,), (known + count,))
+        yield pd.DataFrame({"k": [key[0]], "seen": [seen], "total": [known + count]})
+
+
+def with_other_variables(spark: SparkSession) -> tuple[DataFrame, str]:
+    return source(spark).groupBy("k").transformWithStateInPandas(
+        OtherCounter(), "k long, seen long, total long", "Update", "none"
+    ), "update"
+
+
+@pytest.mark.deep
+def test_other_state_variables(
+    spark: SparkSession, query: Query, template: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A variable that both queries have is kept; another begins empty, and another is dropped."""
+    path = query("transform_with_state", "rocksdb")
+    model = template(with_other_variables, "rocksdb")
+    rewrite(path, tmp_path / "new", template=model, spark=spark, partitions=3)
+    output: Output = {}
+    goes_on(spark, tmp_path / "new", "changed", "rocksdb", output)
+    # Each batch has two rows of each of ten keys.
+    for batch in range(AT + 1, LAST + 1):
+        assert output[batch] == [(k, 2 * (batch + 1), 2 * (batch - AT)) for k in range(10)]
+    with pytest.raises(InvalidRequestError, match="with_ names last, which transformWithState"):
+        rewrite(path, tmp_path / "x", template=model, with_={"last": more}, spark=spark)
+
+
+def test_another_query(
+    spark: SparkSession, shared: Path, template: Callable[..., Path], tmp_path: Path
+) -> None:
+    with pytest.raises(InvalidRequestError, match="and in the template dedupe: only a query with"):
+        model = template(OPERATORS["drop_duplicates"])
+        rewrite(shared, tmp_path / "new", template=model, spark=spark)
+    with pytest.raises(InvalidRequestError, match=r"has the stateful operators \[0, 1\]"):
+        rewrite(shared, tmp_path / "new", template=template(counted_twice), spark=spark)
+
+
 @pytest.fixture(scope="module")
 def shared(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A checkpoint that tests only read."""
@@ -218,7 +330,7 @@ def _null(frame: DataFrame) -> DataFrame:
 
 
 REFUSED: list[tuple[str, dict[str, Any], str]] = [
-    ("no change", {}, "nothing would change: set with_, provider or partitions"),
+    ("no change", {}, "nothing would change: set with_, provider, partitions or template"),
     ("provider", {"provider": "redis"}, "provider must be hdfs or rocksdb; got 'redis'"),
     ("partitions", {"partitions": 0}, "partitions must be 1 or more; got 0"),
     ("batch", {"provider": "rocksdb", "to": 99}, "batch 99"),
@@ -341,6 +453,9 @@ def test_a_dry_run(spark: SparkSession, shared: Path, tmp_path: Path) -> None:
     assert report.is_dry_run
     assert sum(report.operators[0].rows_after) == 10
     assert f"{tmp_path / 'new'} would continue after batch 3 of {shared}" in str(report)
+    (found,) = report.operators[0].differences
+    assert (found.only_first, found.only_second, found.changed) == (0, 0, 10)
+    assert "0 keys only in the first, 0 only in the second, 10 with another value" in str(report)
     assert list(tmp_path.iterdir()) == []
     assert _files(shared) == before
 

@@ -22,7 +22,7 @@ private[state] final class StateJob(
     val partition = context.partitionId()
     val stores = new OpenStores(plan, partition, 0, conf, hadoop.value)
     try {
-      val digests = Array.fill(plan.families.length)(new Digest)
+      val digests = plan.families.map(new Digest(_))
       val opened = plan.families.map(family => stores(plan.stores.find(_.name == family.store).get))
       val unpack = StateRows.unpacking(plan)
       val partitionOf = StateRows.partitioning(plan)
@@ -40,7 +40,7 @@ private[state] final class StateJob(
         else store.put(row.key, row.value, family.name)
         digests(row.family).add(row)
       }
-      WrittenPartition(stores.commit(), digests.toIndexedSeq)
+      WrittenPartition(stores.commit(), digests)
     } finally stores.close()
   }
 }
@@ -99,7 +99,7 @@ private[state] object StateJob {
   }
 
   def digest(plan: StatePlan)(rows: Iterator[StateRow]): IndexedSeq[Digest] = {
-    val digests = IndexedSeq.fill(plan.families.length)(new Digest)
+    val digests = plan.families.map(new Digest(_))
     rows.foreach(row => digests(row.family).add(row))
     digests
   }

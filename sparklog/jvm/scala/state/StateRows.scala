@@ -106,13 +106,14 @@ private[state] object StateRows {
 }
 
 /** The number of rows, and a sum of their hashes that does not depend on their order. */
-private[state] final class Digest extends Serializable {
+private[state] final class Digest(family: FamilyPlan) extends Serializable {
+  private val seed = s"${family.store}/${family.name}".hashCode.toLong
   var rows = 0L
   var hash = 0L
 
   def add(row: StateRow): Unit = {
     rows += 1
-    hash += Digest.hash(row.value, Digest.hash(row.key, row.family.toLong))
+    hash += Digest.hash(row.value, Digest.hash(row.key, seed))
   }
 }
 

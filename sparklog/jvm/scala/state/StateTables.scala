@@ -72,9 +72,16 @@ object StateTables {
     val (from, fromConf, hadoop) = parsed(spark, fromJson)
     val (to, toConf, _) = parsed(spark, toJson)
     val indices = names.asScala.map(name => to.indexOf(name.get(0), name.get(1))).toSeq
-    val kept = from.families.indices.toSet -- indices
+    // A changed query may have fewer families, and others.
+    val numbers = from.families.map(family => to.indexOf(family.store, family.name))
+    val kept = from.families.indices.filter { index =>
+      numbers(index) >= 0 && !indices.contains(numbers(index))
+    }.toSet
     val moved = new StateRows(spark.sparkContext, from, kept, fromConf, hadoop)
-      .mapPartitions { rows => StateJob.packed(to, StateJob.checked(from, rows)) }
+      .mapPartitions { rows =>
+        val checked = StateJob.checked(from, rows)
+        StateJob.packed(to, checked.map(row => row.copy(family = numbers(row.family))))
+      }
     val job = new StateJob(to, toConf, hadoop, indices.toSet)
     val frames = replaced.asScala.zip(indices).toSeq
 
