@@ -32,18 +32,21 @@ class Probe:
     """The JVM; it starts at the first call. Not thread-safe.
 
     `memory`: how much, as JVM options. `prefix`: a command that runs the JVM (strace).
+    `class_path`: directories and jars before all others, such as a connector of Hadoop.
 
     Raises (the constructor): jars.Unavailable if there is no Java; AssertionError, with the
         compiler's text, if the sources don't compile.
     """
 
-    def __init__(self, *memory: str, prefix: Sequence[str] = ()) -> None:
+    def __init__(
+        self, *memory: str, prefix: Sequence[str] = (), class_path: Sequence[str] = ()
+    ) -> None:
         java = jars.java()
-        class_path = compiled(java, jar())
+        classes = os.pathsep.join((*class_path, compiled(java, jar())))
         names = [path.stem for path in sorted(SOURCES.glob("*.scala")) if path.stem != "Probe"]
         self._command = [*prefix, java, *(memory or ("-Xmx1g",)), "-XX:+UseSerialGC", "-Xss4m"]
         self._command += [f"--add-opens={opened}" for opened in OPENED]
-        self._command += ["-cp", class_path, "sparklog.probe.Probe", *names]
+        self._command += ["-cp", classes, "sparklog.probe.Probe", *names]
         self._process: subprocess.Popen[bytes] | None = None
         self._said: Any = None
 

@@ -148,13 +148,29 @@ object HadoopStore {
 
   /** Stores whose connector publishes the object when the stream is closed, if it is new. */
   private final class Exclusive(root: Path, conf: Configuration) extends HadoopStore(root, conf) {
-    override def create(name: String, content: Array[Byte]): Boolean =
+    /** Google's connector closes the stream of an interrupted thread, and publishes a part. */
+    override def create(name: String, content: Array[Byte]): Boolean = Uninterruptible {
       try {
         val out = fs.create(path(name), false)
         out.write(content)
         out.close()
         true
-      } catch { case _: FileAlreadyExistsException => false }
+      } catch {
+        case _: FileAlreadyExistsException => false
+        case e: IOException if isRefused(e) => false
+      }
+    }
+
+    override def put(name: String, content: Array[Byte]): Unit =
+      Uninterruptible(super.put(name, content))
+
+    /** Another request has created the object since the connector looked for it: HTTP 412. */
+    private def isRefused(e: IOException): Boolean =
+      Iterator.iterate[Throwable](e)(_.getCause).takeWhile(_ != null).exists { cause =>
+        // The class is part of the connector, which this code is not compiled against.
+        cause.getClass.getSimpleName == "GoogleJsonResponseException" &&
+        cause.getMessage.startsWith("412")
+      }
   }
 
   /** HDFS and Azure, whose rename fails if the name exists. */
