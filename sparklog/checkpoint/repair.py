@@ -25,6 +25,7 @@ from sparklog.checkpoint.log_backed.partition import (
     partition_dirs,
 )
 from sparklog.checkpoint.log_backed.partition_writer import FileWriter, copy_ranges
+from sparklog.checkpoint.running_query import report_concurrent_cleanup
 from sparklog.checkpoint.stored_copies import TruncatedRuns, runs_of
 from sparklog.checkpoint.stored_runs import RunFiles
 from sparklog.checkpoint.truncated_copy import copy_mode_and_owner
@@ -111,7 +112,8 @@ def _repair_runs(checkpoint: Checkpoint, runs: RunFiles) -> list[Finding]:
         reset = {RESET: runs.get(RESET)}
     except (FileNotFoundError, DataCorruptionError):
         reset = {}
-    run.write(checkpoint, Truncation(-1, frozenset(lost)), reset)
+    with report_concurrent_cleanup(checkpoint.path):
+        run.write(checkpoint, Truncation(-1, frozenset(lost)), reset)
     return found
 
 

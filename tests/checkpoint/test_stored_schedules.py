@@ -157,7 +157,8 @@ class World:
         while True:
             try:
                 self._drive(process, store)
-            except (LogLockedError, StorageUnavailableError):
+            # A missing file: a later run deleted it since the listing.
+            except (LogLockedError, StorageUnavailableError, FileNotFoundError):
                 process.idle(5)
 
     def _drive(self, process: Process, store: ScheduledStore) -> None:

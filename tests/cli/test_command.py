@@ -76,7 +76,7 @@ def test_names_below_a_command_and_options_are_completed() -> None:
     assert complete("co") == ["commits", "configs", "consume"]
     assert complete("topics", "de") == ["delete", "describe"]
     assert complete("verify", "--re") == ["--repair"]
-    assert complete("checkpoint", "re") == ["reset", "restore"]
+    assert complete("checkpoint", "re") == ["reset", "restore", "rewrite"]
 
 
 def test_refusals_have_one_look(capsys: Capture, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from sparklog.checkpoint import history, verify
 from sparklog.spark_versions import PYSPARK
-from tests.depth import by_depth
+from tests.depth import DEPTH, by_depth
 from tests.jvm.probe import Probe, ProbeError, pack
 from tests.state.gcs import Gcs, running
 from tests.state.stored_driver import (
@@ -75,7 +75,8 @@ FEW_REQUESTS = {
 
 
 @pytest.mark.parametrize(
-    ("options", "requests"), [(NO_CONF, 16), (FEW_REQUESTS, 4)], ids=["default", "few"]
+    ("options", "requests"),
+    [(NO_CONF, 16), (FEW_REQUESTS, 4)] if DEPTH == "all" else [(FEW_REQUESTS, 4)],
 )
 def test_requests_of_a_batch(
     options: dict[str, str], requests: int, gcs: Gcs, tmp_path: Path
