@@ -65,6 +65,12 @@ class RewrittenOperator:
         hash_after: A hash of each state partition of the new checkpoint.
         columns: {family: its columns before and after}, if a template changes them.
         differences: In a dry run, the keys that functions changed, by family.
+
+    Examples:
+        >>> from sparklog.checkpoint import rewrite
+        >>> done = rewrite("checkpoint", "wider", partitions=3, dry_run=True, spark=spark)
+        >>> for each in done.operators:
+        ...     print(each.name, sum(each.rows_after))
     """
 
     operator: int

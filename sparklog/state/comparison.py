@@ -21,6 +21,11 @@ class FamilyDifference:
         only_second: The number of keys that only the second state has.
         changed: The number of keys with different values.
         sample: Some of these keys, as JSON.
+
+    Examples:
+        >>> from sparklog.checkpoint import diff
+        >>> for family in diff("checkpoint", "checkpoint", spark=spark).families:
+        ...     print(family.changed, family.sample)
     """
 
     operator: int

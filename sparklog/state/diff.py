@@ -31,6 +31,11 @@ class Difference:
         batch: The batch whose state was compared.
         rows: The number of rows that were compared, in each of the two checkpoints.
         families: The families that differ.
+
+    Examples:
+        >>> from sparklog.checkpoint import diff
+        >>> diff("checkpoint", "checkpoint", spark=spark).is_equal
+        True
     """
 
     batch: int
@@ -87,6 +92,12 @@ def diff(
 
     Cost:
         Reads the state of both checkpoints once, and again if they differ.
+
+    Examples:
+        >>> from sparklog.checkpoint import diff, rewrite
+        >>> moved = rewrite("checkpoint", "moved", provider="rocksdb", spark=spark)
+        >>> diff("checkpoint", "moved", spark=spark).families
+        []
     """
     tables = StateTables(spark)
     found = [

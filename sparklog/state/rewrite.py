@@ -43,9 +43,10 @@ class Rewritten:
         took_ms: The duration, in milliseconds.
 
     Examples:
-        >>> from sparklog.checkpoint import rewrite  # doctest: +SKIP
-        >>> rewrite("checkpoint", "moved", provider="rocksdb").batch  # doctest: +SKIP
-        4
+        >>> from sparklog.checkpoint import rewrite
+        >>> done = rewrite("checkpoint", "moved", provider="rocksdb", spark=spark)
+        >>> done.is_dry_run
+        False
     """
 
     path: str
@@ -133,6 +134,12 @@ def rewrite(
     Cost:
         Reads and writes the state once, and reads it once more for the report. Two Spark jobs for
         each operator.
+
+    Examples:
+        >>> from sparklog.checkpoint import history, rewrite
+        >>> done = rewrite("checkpoint", "wider", partitions=3, spark=spark)
+        >>> history("wider").batches[-1].batch == done.batch
+        True
     """
     watch = stopwatch()
     _check_change(with_, provider, partitions, template)
