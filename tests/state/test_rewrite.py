@@ -11,7 +11,6 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-import sparklog
 from sparklog.checkpoint import (
     Rewritten,
     diff,
@@ -33,11 +32,6 @@ pytestmark = pytest.mark.spark
 AT, LAST = 3, 6
 FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 Query = Callable[..., Path]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def jar(spark: SparkSession) -> None:
-    sparklog.enable(spark)
 
 
 @pytest.fixture

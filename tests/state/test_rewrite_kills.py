@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-import sparklog
 from sparklog.checkpoint import diff, rewrite, verify
 from tests import depth
 from tests.paths import ROOT
@@ -49,7 +48,6 @@ def killed(checkpoint: Path, target: Path, after_s: float) -> None:
 
 
 def test_kills(spark: SparkSession, tmp_path: Path) -> None:
-    sparklog.enable(spark)
     rng = random.Random(1)
     path = tmp_path / "ckpt"
     run(session(spark, "hdfs", None), "aggregation", path, {}, 3)

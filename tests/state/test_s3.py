@@ -118,7 +118,6 @@ def test_a_query_goes_on_with_other_state(
         log.append("in", pa.table({"key": keys, "value": keys}))
     query(source, sink, url.replace("s3://", "s3a://"))
     before = last_totals(sink)
-    sparklog.enable(spark)
     moved = f"{s3.bucket()}/moved"
     report = rewrite(url, moved, partitions=3, spark=spark, storage_options=s3.options())
     assert len(report.operators[0].rows_after) == 3
