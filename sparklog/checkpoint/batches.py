@@ -42,7 +42,7 @@ from sparklog.checkpoint.spark_files.state_stores import (
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 
 _SHUFFLE: Final = "spark.sql.shuffle.partitions"
-_PARTITIONS: Final = (
+PARTITIONS: Final = (
     "spark.sql.streaming.internal.stateStore.partitions",
     _SHUFFLE,
 )  # keys in the plan's conf; the first has priority
@@ -266,7 +266,7 @@ class Batches:
 
 def _partitions_in_conf(plan: BatchOffsets) -> int | None:
     """Return the number of state partitions in a plan's conf."""
-    partitions = next((plan.conf[key] for key in _PARTITIONS if key in plan.conf), "")
+    partitions = next((plan.conf[key] for key in PARTITIONS if key in plan.conf), "")
     return int(partitions) if partitions.isdecimal() and int(partitions) else None
 
 

@@ -17,6 +17,7 @@ from sparklog.fs.protocol import (
     Mapping,
     Volume,
     check_reachable,
+    make_directories,
     read_bytes,
     write_durably,
 )
@@ -35,6 +36,7 @@ __all__ = [
     "Mapping",
     "Volume",
     "check_reachable",
+    "make_directories",
     "read_bytes",
     "write_durably",
 ]

@@ -306,6 +306,17 @@ def check_reachable(fs: FileSystem, path: str) -> None:
         fs.identity(path)
 
 
+def make_directories(fs: FileSystem, path: str) -> None:
+    """Create a directory and its missing parents, without a sync; another process may do so too."""
+    if fs.is_dir(path):
+        return
+    above = os.path.dirname(path)
+    if above != path:
+        make_directories(fs, above)
+    with contextlib.suppress(FileExistsError):
+        fs.mkdir(path)
+
+
 def write_durably(fs: FileSystem, path: str, data: Buffer, *, sync_dir: bool = True) -> None:
     """Replace `path` by `data`, so that a crash leaves the complete old or new contents.
 

@@ -14,12 +14,13 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.batches import PARTITIONS, Batches
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.spark_files.checksums import hadoop_name
+from sparklog.checkpoint.spark_files.metadata_logs import read_metadata_log
 from sparklog.checkpoint.spark_files.state_stores import metadata_path
 from sparklog.errors import DataCorruptionError, InvalidRequestError
-from sparklog.fs import FileSystem, write_durably
+from sparklog.fs import FileSystem, make_directories, write_durably
 from sparklog.logdir.staged_directory import remove_all
 from sparklog.state.comparison import FamilyDifference, compare
 from sparklog.state.functions import StateFunctions, replaced_families
@@ -38,10 +39,6 @@ PROVIDERS: Final = {
     "hdfs": f"{_SPARK}HDFSBackedStateStoreProvider",
     "rocksdb": f"{_SPARK}RocksDBStateStoreProvider",
 }
-_PARTITIONS: Final = (
-    "spark.sql.streaming.internal.stateStore.partitions",
-    "spark.sql.shuffle.partitions",
-)
 _WRITING: Final = {
     # A store is written once, as a snapshot; the query's own settings apply when it continues.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "false",
@@ -49,6 +46,7 @@ _WRITING: Final = {
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
 }
 _NEW: Final = ".rewritten"
+_VERSIONS: Final = ("v1", "v2", "v3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +118,7 @@ class StateChange:
             DataCorruptionError: A row is in the wrong partition, or got lost.
         """
         changes = (functions, self._provider, self._partitions, self._template)
-        if changes.count(None) == len(changes):
+        if all(change is None for change in changes):
             return None
         root = f"file:{self._copy.path}"
         old = operator_state(self._batches, operator, self._batch, root)
@@ -174,17 +172,18 @@ class StateChange:
         fs, operator = self._fs, f"state/{new.operator.id}"
         made = os.path.join(self._copy.path, _NEW, str(new.operator.id))
         old = os.path.join(self._copy.path, operator)
-        for path in self._copy.files():
-            if path.startswith(f"{operator}/0/") and "/_metadata/" in path:
-                _move(fs, self._copy.real(path), os.path.join(made, path[len(operator) + 1 :]))
-        if self._template is not None:
+        if self._template is None:
+            for path in self._copy.files():
+                if path.startswith(f"{operator}/0/") and "/_metadata/" in path:
+                    target = os.path.join(made, path[len(operator) + 1 :])
+                    make_directories(fs, os.path.dirname(target))
+                    fs.rename(self._copy.real(path), target)
+        else:
             for directory in ("_metadata", "_stateSchema"):
                 remove_all(fs, os.path.join(old, directory))
             for path, data in self._template.files(new.operator.id).items():
                 target = os.path.join(made, path[len(operator) + 1 :])
-                _make_parents(fs, target)
-                for name in (hadoop_name(target), target):
-                    remove_all(fs, name)
+                make_directories(fs, os.path.dirname(target))
                 write_durably(fs, target, data)
         for name in fs.listdir(old):
             if name.isdecimal():
@@ -220,26 +219,26 @@ class StateChange:
 
     def _edit(self, path: str, edit: Any) -> None:
         """Change the JSON in line 2 of a file."""
-        lines = self._copy.read(path).decode().split("\n")
-        document = json.loads(lines[1] if len(lines) > 1 and lines[1] else "{}")
-        edit(document)
-        lines[1:2] = [json.dumps(document, separators=(",", ":"))]
-        # The file may be a hard link to the original's, and has a checksum.
-        for name in (hadoop_name(path), path):
-            if name in self._copy.files():
-                self._fs.unlink(self._copy.real(name))
+        data, where = self._copy.read(path), self._copy.locate(path)[0]
+        file = read_metadata_log(data, where, _VERSIONS)
+        edit(file.metadata)
+        document = json.dumps(file.metadata, separators=(",", ":"))
+        lines = (f"v{file.version}", document, *file.lines)
+        # Hadoop would verify the new content by the checksum of the old content.
+        remove_all(self._fs, self._copy.real(hadoop_name(path)))
+        # The file may be a hard link to the original's file, so it is replaced, not changed.
         write_durably(self._fs, self._copy.real(path), "\n".join(lines).encode())
 
     def _edit_plan(self, document: dict[str, Any]) -> None:
         conf = document.setdefault("conf", {})
         if self._template is not None:
-            kept = {key: conf[key] for key in (PROVIDER, *_PARTITIONS) if key in conf}
+            kept = {key: conf[key] for key in (PROVIDER, *PARTITIONS) if key in conf}
             document["conf"] = conf = {**self._template.conf, **kept}
         if self._provider is not None:
             conf[PROVIDER] = PROVIDERS[self._provider]
         if self._partitions is not None:
-            for key in _PARTITIONS:
-                if key in conf or key == _PARTITIONS[-1]:
+            for key in PARTITIONS:
+                if key in conf or key == PARTITIONS[-1]:
                     conf[key] = str(self._partitions)
 
     def _edit_commit(self, document: dict[str, Any]) -> None:
@@ -247,10 +246,9 @@ class StateChange:
         ids.update({str(operator): found for operator, found in self._ids.items()})
 
     def _edit_metadata(self, document: dict[str, Any]) -> None:
+        count = self._partitions or self._batches.partitions_in_plan(self._batch)
         for store in document["stateStoreInfo"]:
-            store["numPartitions"] = self._partitions or self._batches.partitions_in_plan(
-                self._batch
-            )
+            store["numPartitions"] = count
 
 
 def _rows_of(state: OperatorState, digests: list[list[Digest]], family: tuple[str, str]) -> int:
@@ -278,21 +276,6 @@ def _check_kept(
                 "written, or their content differs, so nothing was kept",
                 path=state.root,
             )
-
-
-def _move(fs: FileSystem, source: str, target: str) -> None:
-    _make_parents(fs, target)
-    fs.rename(source, target)
-
-
-def _make_parents(fs: FileSystem, target: str) -> None:
-    made = []
-    directory = os.path.dirname(target)
-    while not fs.is_dir(directory):
-        made.append(directory)
-        directory = os.path.dirname(directory)
-    for each in reversed(made):
-        fs.mkdir(each)
 
 
 def _sync(fs: FileSystem, path: str) -> None:

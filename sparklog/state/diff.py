@@ -13,12 +13,13 @@ from pyspark.sql import SparkSession
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.running_query import report_concurrent_cleanup
 from sparklog.clock import Clock, system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.state.comparison import FamilyDifference, compare
-from sparklog.state.plain_copy import plain_view
-from sparklog.state.tables import OperatorState, StateTables, operator_state, sum_of
+from sparklog.state.plain_copy import plain_view, reachable_batch
+from sparklog.state.tables import Digest, OperatorState, StateTables, operator_state, sum_of
 
 Path = str | os.PathLike[str]
 
@@ -89,6 +90,7 @@ def diff(
         InvalidRequestError: The checkpoints have no batch in common, other operators, or state of
             other types.
         DataCorruptionError: A file of a checkpoint is damaged.
+        LogLockedError: A query removes files that the batch needs.
 
     Cost:
         Reads the state of both checkpoints once, and again if they differ.
@@ -100,36 +102,41 @@ def diff(
         []
     """
     tables = StateTables(spark)
-    found = [
-        Checkpoint.open(path, fs, storage_options=storage_options or {}) for path in (first, second)
+    both = [
+        Batches(Checkpoint.open(path, fs, storage_options=storage_options or {}))
+        for path in (first, second)
     ]
-    both = [Batches(each) for each in found]
     if batch is None:
-        common = set(both[0].committed) & set(both[1].committed)
-        batch = max(common, default=-1)
-    for each in both:
-        each.check_reachable(batch)
+        batch = max(set(both[0].committed) & set(both[1].committed), default=-1)
+    differences: list[FamilyDifference] = []
+    totals = []
     with contextlib.ExitStack() as stack:
-        views = [
-            Batches(
-                stack.enter_context(plain_view(each, batch, scratch=scratch, fs=fs, clock=clock))
-            )
-            for each in found
-        ]
-        pairs = _pairs(views, batch)
-        differences: list[FamilyDifference] = []
-        rows = [0, 0]
-        for pair in pairs:
-            totals = [_by_family(tables, state) for state in pair]
-            for number, (store, family) in enumerate(pair[0].families()):
-                here, there = (total[number] for total in totals)
-                rows = [rows[0] + here.rows, rows[1] + there.rows]
-                if here != there:
-                    counts = (here.rows, there.rows)
-                    one, other = (tables.table(state, store, family) for state in pair)
-                    name = f"{store}/{family}"
-                    differences.append(compare(pair[0].operator.id, name, one, other, counts))
-    return Difference(batch=batch, rows=(rows[0], rows[1]), families=differences)
+        views = []
+        for batches in both:
+            stack.enter_context(report_concurrent_cleanup(batches.checkpoint.path))
+            reachable_batch(batches, batch)
+            view = plain_view(batches, batch, scratch=scratch, fs=fs, clock=clock)
+            views.append(Batches(stack.enter_context(view)))
+        for pair in _pairs(views, batch):
+            one, other = (_by_family(tables, state) for state in pair)
+            totals.append((sum_of(one), sum_of(other)))
+            differences += [
+                _difference(tables, pair, family, (here.rows, there.rows))
+                for family, here, there in zip(pair[0].families(), one, other, strict=True)
+                if here != there
+            ]
+    rows = sum(one.rows for one, _ in totals), sum(other.rows for _, other in totals)
+    return Difference(batch=batch, rows=rows, families=differences)
+
+
+def _difference(
+    tables: StateTables,
+    pair: tuple[OperatorState, OperatorState],
+    family: tuple[str, str],
+    rows: tuple[int, int],
+) -> FamilyDifference:
+    one, other = (tables.table(state, *family) for state in pair)
+    return compare(pair[0].operator.id, "/".join(family), one, other, rows)
 
 
 def _pairs(views: list[Batches], batch: int) -> list[tuple[OperatorState, OperatorState]]:
@@ -144,22 +151,15 @@ def _pairs(views: list[Batches], batch: int) -> list[tuple[OperatorState, Operat
         one, other = (
             operator_state(view, operator, batch, f"file:{view.checkpoint.path}") for view in views
         )
-        kinds = [
-            {
-                (schema.store, family.name, str(family.key), str(family.value))
-                for schema in state.schemas
-                for family in schema.families.values()
-            }
-            for state in (one, other)
-        ]
-        if kinds[0] != kinds[1]:
+        if one.columns() != other.columns():
+            differs = sorted(set(one.columns().items()) ^ set(other.columns().items()))
             raise InvalidRequestError(
                 f"the state of operator {operator} has other columns or types in the two "
-                f"checkpoints: {sorted(kinds[0] ^ kinds[1])}"
+                f"checkpoints: {differs}"
             )
         pairs.append((one, other))
     return pairs
 
 
-def _by_family(tables: StateTables, state: OperatorState) -> list[Any]:
-    return [sum_of(list(family)) for family in zip(*tables.digests(state), strict=True)]
+def _by_family(tables: StateTables, state: OperatorState) -> list[Digest]:
+    return [sum_of(family) for family in zip(*tables.digests(state), strict=True)]

@@ -97,7 +97,6 @@ def _of_join(
     wanted: OperatorState,
     functions: Mapping[str, StateFunction],
 ) -> Families:
-
     found: Families = {}
     for side, function in functions.items():
         counts, rows = f"{side}-keyToNumValues", f"{side}-keyWithIndexToValue"
@@ -136,18 +135,13 @@ def _checked(after: DataFrame, wanted: DataFrame, what: str) -> DataFrame:
                 f"with_ of {what} must return the columns key and value; it returned "
                 + ", ".join(after.columns)
             )
-        found = after.schema[name].dataType
-        if _types(found) != _types(expected):
+        # Without nullability, which Spark loses and adds freely.
+        found, as_text = after.schema[name].dataType.simpleString(), expected.simpleString()
+        if found != as_text:
             raise InvalidRequestError(
-                f"with_ of {what} must return {name} as {expected.simpleString()}; it returned "
-                f"{found.simpleString()}"
+                f"with_ of {what} must return {name} as {as_text}; it returned {found}"
             )
     return after.select("key", "value")
-
-
-def _types(kind: object) -> str:
-    """Return a type without nullability, which Spark loses and adds freely."""
-    return kind.simpleString()  # type: ignore[attr-defined, no-any-return]
 
 
 def _struct(frame: DataFrame, name: str) -> StructType:

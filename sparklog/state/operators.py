@@ -6,11 +6,12 @@ expressions, and StatePartitionKeyExtractorFactory (Spark 4.2).
 
 import json
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.spark_files.state_schema import ColumnFamily, StateStoreSchema
-from sparklog.checkpoint.spark_files.state_stores import metadata_path
+from sparklog.checkpoint.spark_files.state_stores import metadata_path, parse_metadata
 from sparklog.errors import InvalidRequestError
 
 _ALL_COLUMNS: Final = frozenset(
@@ -79,6 +80,7 @@ def read_operator(checkpoint: Checkpoint, operator: int, batch: int) -> Operator
 
     Raises:
         InvalidRequestError: The operator has no metadata.
+        DataCorruptionError: The metadata can't be read.
     """
     path = metadata_path(checkpoint, operator, batch)
     if path is None:
@@ -87,7 +89,10 @@ def read_operator(checkpoint: Checkpoint, operator: int, batch: int) -> Operator
             "it: run a batch of the query with Spark 4",
             path=checkpoint.path,
         )
-    document = json.loads(checkpoint.read(path).decode().partition("\n")[2])
+    return parse_metadata(checkpoint, path, partial(_parse, operator))
+
+
+def _parse(operator: int, document: dict[str, Any]) -> Operator:
     properties: dict[str, Any] = json.loads(document.get("operatorPropertiesJson") or "{}")
     variables = properties.get("stateVariables", [])
     return Operator(

@@ -4,6 +4,7 @@ import contextlib
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -22,9 +23,26 @@ from sparklog.logdir.paths import store_url
 Path = str | os.PathLike[str]
 
 
+@dataclass(frozen=True, slots=True)
+class PlainCopy:
+    """A copy of a checkpoint in Spark's own files.
+
+    Attributes:
+        checkpoint: The copy.
+        target: The path or URL of the checkpoint that the copy becomes.
+        place: The URL of the checkpoint in operators' metadata.
+        publish: Makes the copy the target.
+    """
+
+    checkpoint: Checkpoint
+    target: str
+    place: str
+    publish: Callable[[], None]
+
+
 @contextlib.contextmanager
 def plain_copy(
-    source: Checkpoint,
+    source: Batches,
     batch: int,
     target: Path,
     *,
@@ -32,8 +50,8 @@ def plain_copy(
     storage_options: Mapping[str, Any] | None,
     fs: FileSystem,
     clock: Clock,
-) -> Iterator[tuple[Checkpoint, Callable[[], None]]]:
-    """Copy a checkpoint as of a batch; yield the copy, and a function that makes it the target.
+) -> Iterator[PlainCopy]:
+    """Copy a checkpoint as of a batch, for a new checkpoint.
 
     The copy is in a directory beside the target; for a target in a bucket it is in a directory of
     `scratch`. The directory is removed at the end.
@@ -53,7 +71,7 @@ def plain_copy(
                 copy.check_complete(batch)
                 copy.publish()
 
-            yield plain, put
+            yield PlainCopy(plain, url, f"file:{plain.path}", put)
         return
     path = own_path(target)
     if fs.exists(path):
@@ -62,21 +80,21 @@ def plain_copy(
         plain = _plain(source, batch, staged.directory, f"file:{path}", fs, clock)
 
         def publish() -> None:
-            if source.is_log_backed:
+            if source.checkpoint.is_log_backed:
                 import_(staged.directory, fs=fs, clock=clock)
             staged.publish()
 
-        yield plain, publish
+        yield PlainCopy(plain, path, f"file:{path}", publish)
 
 
 @contextlib.contextmanager
 def plain_view(
-    source: Checkpoint, batch: int, *, scratch: Path | None, fs: FileSystem, clock: Clock
+    source: Batches, batch: int, *, scratch: Path | None, fs: FileSystem, clock: Clock
 ) -> Iterator[Checkpoint]:
     """Copy a checkpoint as of a batch into a temporary directory; yield the copy.
 
     Args:
-        source: The checkpoint.
+        source: The batches of the checkpoint.
         batch: The batch.
         scratch: The directory of the copy; by default that of temporary files.
         fs: The file system of the copy.
@@ -87,10 +105,21 @@ def plain_view(
         yield _plain(source, batch, staged.directory, None, fs, clock)
 
 
+def reachable_batch(batches: Batches, batch: int | None) -> int:
+    """Return a batch that a query can continue after; by default the newest committed batch.
+
+    Raises:
+        InvalidRequestError: The query can't continue after the batch.
+    """
+    found = max(batches.committed, default=-1) if batch is None else batch
+    batches.check_reachable(found)
+    return found
+
+
 def _plain(
-    source: Checkpoint, batch: int, directory: str, root: str | None, fs: FileSystem, clock: Clock
+    source: Batches, batch: int, directory: str, root: str | None, fs: FileSystem, clock: Clock
 ) -> Checkpoint:
-    truncation = plan_truncation(Batches(source), batch, root, is_reset=False)
-    copy_truncated(source, truncation, directory, fs=fs, clock=clock)
+    truncation = plan_truncation(source, batch, root, is_reset=False)
+    copy_truncated(source.checkpoint, truncation, directory, fs=fs, clock=clock)
     export(directory, fs=fs, clock=clock)
     return Checkpoint(directory, fs)

@@ -14,21 +14,20 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.files import Checkpoint, own_path
+from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.log_backed.layout import RESET
 from sparklog.checkpoint.running_query import report_concurrent_cleanup
-from sparklog.checkpoint.spark_files.state_stores import operators_of
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
-from sparklog.logdir.paths import store_url
 from sparklog.state.change import PROVIDERS, RewrittenOperator, StateChange
 from sparklog.state.functions import StateFunctions
-from sparklog.state.plain_copy import plain_copy, plain_view
+from sparklog.state.plain_copy import plain_copy, plain_view, reachable_batch
 from sparklog.state.tables import StateTables
 from sparklog.state.template import Template, check_operators
 
 Path = str | os.PathLike[str]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewritten:
@@ -156,35 +155,35 @@ def rewrite(
                 path=checkpoint.path,
             )
         batches = Batches(checkpoint)
-        batch = _newest(checkpoint) if to is None else to
-        batches.check_reachable(batch)
-        operators = operators_of(checkpoint)
-        if with_ is not None and operator not in operators:
-            raise InvalidRequestError(_no_operator(checkpoint.path, operator, operators))
+        batch = reachable_batch(batches, to)
+        if with_ is not None and operator not in batches.operators:
+            raise InvalidRequestError(_no_operator(checkpoint.path, operator, batches.operators))
         copying = plain_copy(
-            checkpoint, batch, target, scratch=scratch, storage_options=storage_options, fs=fs,
+            batches, batch, target, scratch=scratch, storage_options=storage_options, fs=fs,
             clock=clock,
         )  # fmt: skip
-        copy, publish = stack.enter_context(copying)
+        copy = stack.enter_context(copying)
         changed = None
         if template is not None:
-            model = Checkpoint.open(template, fs, storage_options=storage_options or {})
-            viewing = plain_view(model, _newest(model), scratch=scratch, fs=fs, clock=clock)
-            place = copy.path if store_url(target) else own_path(target)
-            changed = Template(Batches(stack.enter_context(viewing)), f"file:{place}")
-            check_operators(operators, changed)
-        change = StateChange(tables, copy, batch, provider, partitions, changed, compares=dry_run)
+            model = Batches(Checkpoint.open(template, fs, storage_options=storage_options or {}))
+            newest = reachable_batch(model, None)
+            viewing = plain_view(model, newest, scratch=scratch, fs=fs, clock=clock)
+            changed = Template(Batches(stack.enter_context(viewing)), copy.place)
+            check_operators(batches.operators, changed)
+        change = StateChange(
+            tables, copy.checkpoint, batch, provider, partitions, changed, compares=dry_run
+        )
         written = [
             report
-            for each in operators
+            for each in batches.operators
             if (report := change.write(each, with_ if each == operator else None)) is not None
         ]
         change.finish()
         if not dry_run:
-            publish()
+            copy.publish()
     return Rewritten(
         path=checkpoint.path,
-        new_path=store_url(target) or own_path(target),
+        new_path=copy.target,
         batch=batch,
         operators=written,
         is_dry_run=dry_run,
@@ -206,18 +205,6 @@ def _check_change(
         raise InvalidRequestError(f"provider must be hdfs or rocksdb; got {provider!r}")
     if partitions is not None and partitions < 1:
         raise InvalidRequestError(f"partitions must be 1 or more; got {partitions}")
-
-
-def _newest(checkpoint: Checkpoint) -> int:
-    """Return the newest committed batch.
-
-    Raises:
-        InvalidRequestError: There is no such batch, or its state is missing.
-    """
-    batches = Batches(checkpoint)
-    newest = max(batches.committed, default=-1)
-    batches.check_reachable(newest)
-    return newest
 
 
 def _no_operator(path: str, operator: int, known: list[int]) -> str:

@@ -4,20 +4,21 @@ Reads and writes a checkpoint of Spark's own files, which the executors must rea
 """
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 
 from sparklog.checkpoint.batches import Batches
-from sparklog.checkpoint.spark_files.state_schema import StateStoreSchema, store_schema
-from sparklog.checkpoint.spark_files.state_stores import (
-    DEFAULT_STORE,
-    StateStoreMetadata,
-    stores_info,
+from sparklog.checkpoint.spark_files.state_schema import (
+    StateStoreSchema,
+    is_avro,
+    schema_paths,
+    store_schema,
 )
-from sparklog.errors import InvalidRequestError, SparklogError
+from sparklog.checkpoint.spark_files.state_stores import stores_info
+from sparklog.errors import InvalidRequestError
 from sparklog.jvm.gateway import Gateway, find_gateway
 from sparklog.state.operators import FamilyRule, Operator, family_rules, read_operator
 
@@ -25,7 +26,6 @@ _OBJECT: Final = "sparklog.state.StateTables"
 _STORE: Final = "spark.sql.streaming.stateStore"
 FORMAT: Final = f"{_STORE}.checkpointFormatVersion"
 PROVIDER: Final = f"{_STORE}.providerClass"
-_ENCODING: Final = f"{_STORE}.encodingFormat"
 _FAULT: Final = "State of "
 
 
@@ -34,10 +34,6 @@ class Digest(NamedTuple):
 
     rows: int
     hash: int
-
-    def __add__(self, other: "Digest") -> "Digest":  # type: ignore[override]
-        return Digest(self.rows + other.rows, _wrapped(self.hash + other.hash))
-
 
 @dataclass(frozen=True)
 class OperatorState:
@@ -75,7 +71,7 @@ class OperatorState:
                 "schemas": self.files[schema.store],
                 "ids": self.ids.get(schema.store, []),
                 "families": {
-                    name: {**asdict(rule), "isList": rule.is_list}
+                    name: {"path": rule.path, "columns": rule.columns, "isList": rule.is_list}
                     for name, rule in self.rules(schema).items()
                 },
             }
@@ -95,6 +91,14 @@ class OperatorState:
     def rules(self, schema: StateStoreSchema) -> dict[str, FamilyRule]:
         """Return how the rows of each family of a store are placed."""
         return family_rules(self.operator, schema)
+
+    def columns(self) -> dict[tuple[str, str], str]:
+        """Return {(store, family): the types of its key and value}."""
+        return {
+            (schema.store, family.name): f"{family.key} -> {family.value}"
+            for schema in self.schemas
+            for family in schema.families.values()
+        }
 
     def families(self) -> list[tuple[str, str]]:
         """Return store and name of all families, in the order in which the jar numbers them."""
@@ -117,7 +121,7 @@ def operator_state(batches: Batches, operator: int, batch: int, root: str) -> Op
     checkpoint = batches.checkpoint
     found = read_operator(checkpoint, operator, batch)
     conf = batches.offsets(batch).conf
-    if conf.get(_ENCODING, "").lower() == "avro":
+    if is_avro(conf):
         raise InvalidRequestError(
             f"the state of operator {operator} is encoded as Avro, which can't be rewritten"
         )
@@ -140,21 +144,15 @@ def operator_state(batches: Batches, operator: int, batch: int, root: str) -> Op
         schemas=schemas,
         ids=by_store,
         files={
-            info.name: [f"{root}/{p}" for p in schema_paths(batches, operator, info)]
+            info.name: [
+                f"{root}/{path}"
+                for path in schema_paths(operator, info)
+                if checkpoint.exists(path)
+            ]
             for info in infos
         },
         prefixes={info.name: info.prefix_columns for info in infos},
     )
-
-
-def schema_paths(batches: Batches, operator: int, info: StateStoreMetadata) -> list[str]:
-    """Return the relative paths of a store's schema files."""
-    names = [path.partition("/_stateSchema/")[2] for path in info.schemas]
-    if names:
-        found = [f"state/{operator}/_stateSchema/{name}" for name in names]
-        return [path for path in found if batches.checkpoint.exists(path)]
-    inside = "" if info.name == DEFAULT_STORE else f"{info.name}/"
-    return [f"state/{operator}/0/{inside}_metadata/schema"]
 
 
 class StateTables:
@@ -178,8 +176,6 @@ class StateTables:
 
     def table(self, state: OperatorState, store: str, family: str) -> DataFrame:
         """Return the rows of a family, with the columns partition_id, key and value."""
-        from pyspark.sql import DataFrame
-
         frame = self._call("table", self._session(), state.plan(), store, family)
         return DataFrame(frame, self.spark)
 
@@ -213,8 +209,6 @@ class StateTables:
     def _call(self, method: str, *arguments: Any) -> Any:
         try:
             return self._gateway.call(_OBJECT, method, *map(self._java, arguments))
-        except SparklogError:
-            raise
         except Exception as error:  # py4j's
             text = str(error)
             if _FAULT in text:
@@ -231,20 +225,15 @@ class StateTables:
         return found
 
 
-def sum_of(digests: list[Digest]) -> Digest:
+def sum_of(digests: Iterable[Digest]) -> Digest:
     """Return the digest of several partitions or families together."""
-    total = Digest(0, 0)
-    for each in digests:
-        total += each
-    return total
-
-
-def _wrapped(number: int) -> int:
-    return (number + 2**63) % 2**64 - 2**63
+    found = list(digests)
+    # The hash is an i64, as in the JVM.
+    total = sum(each.hash for each in found) + 2**63
+    return Digest(sum(each.rows for each in found), total % 2**64 - 2**63)
 
 
 def _active_session() -> SparkSession:
-
     session = SparkSession.getActiveSession()
     if session is None:
         raise InvalidRequestError("there is no active Spark session: pass one as spark=")

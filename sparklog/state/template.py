@@ -86,14 +86,7 @@ def changed_columns(
     Raises:
         InvalidRequestError: No function computes the new columns.
     """
-    before, after = (
-        {
-            (schema.store, family.name): f"{family.key} -> {family.value}"
-            for schema in state.schemas
-            for family in schema.families.values()
-        }
-        for state in (old, new)
-    )
+    before, after = old.columns(), new.columns()
     found = {}
     for family in before.keys() & after.keys():
         if before[family] == after[family]:

@@ -370,7 +370,7 @@ def test_a_change_through_a_bad_network(
     prepare, apply = CHANGES[change]
     outcomes = set()
 
-    for seed in range(by_depth(small=6, ci=60, all=1000)):
+    for seed in range(by_depth(small=16, ci=60, all=1000)):
         good = FaultStore(seed=seed)
         use(monkeypatch, good)
         prepare(good, path)
@@ -432,14 +432,20 @@ def test_a_batch_in_progress(place: FaultStore, monkeypatch: pytest.MonkeyPatch)
     assert [row.batch for row in history(URL).batches] == [0, 1, 2, 3]
 
 
-def test_two_histories(golden: Golden, place: FaultStore) -> None:
-    """A session without the manager ran on between the steps of an import."""
+def with_two_histories(golden: Golden, place: FaultStore) -> int:
+    """A session without the manager wrote a plan beside the runs. Return the runs' last batch."""
     path = golden("stateless")
     put_all(place, path)
     import_(URL)
     last = newest(path)
     place.put("metadata", (path / "metadata").read_bytes())
     place.put(f"offsets/{last + 7}", b"")
+    return last
+
+
+def test_two_histories(golden: Golden, place: FaultStore) -> None:
+    """A session without the manager ran on between the steps of an import."""
+    last = with_two_histories(golden, place)
     before = content(URL)
     for change in (import_, export):
         with pytest.raises(DataCorruptionError, match="two histories") as error:
@@ -486,12 +492,7 @@ def test_a_reset_after_a_killed_conversion(
 
 def test_a_reset_does_not_hide_two_histories(golden: Golden, place: FaultStore) -> None:
     """A session without the manager ran on between the steps of an import."""
-    path = golden("stateless")
-    put_all(place, path)
-    import_(URL)
-    last = newest(path)
-    place.put("metadata", (path / "metadata").read_bytes())
-    place.put(f"offsets/{last + 7}", b"")
+    last = with_two_histories(golden, place)
     before = content(URL)
     with pytest.raises(DataCorruptionError, match="two histories"):
         reset(URL, to=last - 2)

@@ -18,7 +18,7 @@ import tarfile
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from sparklog.checkpoint import archive, fork, history, reset, restore, verify
 from sparklog.checkpoint.batches import Batches
@@ -57,10 +57,15 @@ NEIGHBOURS: Final = {
 }
 
 
+def opened(path: str, **named: Any) -> Checkpoint:
+    """Open the checkpoint at a path or URL."""
+    return Checkpoint.open(path, storage_options={}, **named)
+
+
 def read(path: str) -> Reading:
     """Return what a query needs that starts behind each batch, and behind which it would start."""
     try:
-        checkpoint = Checkpoint.open(path, needs_id=True)
+        checkpoint = opened(path, needs_id=True)
         found: Reading = {"query": (query_id(checkpoint),)}
         batches = Batches(checkpoint)
         newest = max(batches.planned, default=-1)
@@ -91,15 +96,15 @@ def open_r(path: str) -> None:
     history(path)
 
 
-def _newest(path: str) -> int:
+def newest_batch(path: str) -> int:
     """Return the batch that the query's start goes on behind."""
-    return max(Batches(Checkpoint.open(path)).committed, default=0)
+    return max(Batches(opened(path)).committed, default=0)
 
 
-def _check_made(made: str) -> None:
+def check_made(made: str, truth: Reading) -> None:
     """Raise AssertionError unless a new checkpoint holds what its query needs."""
-    found, truth = read(made), _truth()
-    newest = f"batch {_newest(made)}"
+    found = read(made)
+    newest = f"batch {newest_batch(made)}"
     for part in ("query", newest):
         assert found.get(part) == truth.get(part), f"{part}: {found.get(part)}"
 
@@ -109,15 +114,15 @@ def open_rw(path: str) -> None:
     target = f"{path}.fork"
     shutil.rmtree(target, ignore_errors=True)
     try:
-        fork(path, target, to=_newest(path), sink=SINK)
-        _check_made(target)
+        fork(path, target, to=newest_batch(path), sink=SINK)
+        check_made(target, _truth())
     finally:
         shutil.rmtree(target, ignore_errors=True)
 
 
 def write(path: str) -> Reading:
     """Run `checkpoint reset` to the newest batch, which takes nothing away."""
-    reset(path, to=_newest(path), sink=SINK)
+    reset(path, to=newest_batch(path), sink=SINK)
     return {}
 
 
@@ -140,7 +145,7 @@ def _verdict(path: str, *, repair: bool) -> Verdict:
 def rehearsed(path: str) -> Verdict:
     """Run `checkpoint reset --dry-run`."""
     try:
-        done = reset(path, to=_newest(path), sink=SINK, dry_run=True)
+        done = reset(path, to=newest_batch(path), sink=SINK, dry_run=True)
     except Exception as error:
         found = failed(error)
         if found.is_bare:
@@ -157,7 +162,7 @@ def archived(path: str) -> Verdict:
     try:
         archive(path, f"file://{store}")
         restore(f"file://{store}", target, sink=SINK)
-        _check_made(target)
+        check_made(target, _truth())
     finally:
         for directory in (store, target):
             shutil.rmtree(directory, ignore_errors=True)

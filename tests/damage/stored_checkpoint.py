@@ -16,24 +16,31 @@ from typing import Any, Final
 
 import pytest
 
-from sparklog.checkpoint import archive, fork, history, reset, restore, run_writer, verify
-from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint import archive, fork, reset, restore, run_writer
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.history import query_id
 from sparklog.checkpoint.stored_runs import HOME
 from sparklog.tiered import open_store
 from tests.checkpoint.simulated_driver import Changes, add_entries, add_pack, listed_runs
-from tests.damage.actions import ACTIONS, failed, quoted
+from tests.damage.actions import ACTIONS
 from tests.damage.bucket import MemoryPlace
-from tests.damage.checkpoint import SINK, batch_files
-from tests.damage.model import Actions, Failed, Files, Kind, Reading, Verdict
+from tests.damage.checkpoint import (
+    SINK,
+    check_made,
+    newest_batch,
+    open_r,
+    read,
+    rehearsed,
+    repaired,
+    verified,
+    write,
+)
+from tests.damage.model import Actions, Files, Kind, Reading, Verdict
 from tests.paths import GOLDEN
 
 GOLDEN_NAME: Final = "hdfs"
 FORKED, RESET, LAST = 11, 10, 13  # batches of the golden checkpoint, which has the batches 7 to 13
 _URL: Final = f"memory://damage-runs-{os.getpid()}"  # an archive is locked on this host by its URL
 _URLS = itertools.count()
-_OPTIONS: Final[dict[str, Any]] = {}
 LAST_ENTRY: Final = {
     "missing": "no object was created after it, and no driver is running that knows it"
 }
@@ -42,45 +49,6 @@ STATE: Final = dict.fromkeys(
     ("missing", "empty", "flipped", "truncated"),
     "a rehearsal reads no state; `checkpoint verify` does",
 )
-
-
-def opened(path: str, **named: Any) -> Checkpoint:
-    """Open the checkpoint at a URL."""
-    return Checkpoint.open(path, storage_options=_OPTIONS, **named)
-
-
-def read(path: str) -> Reading:
-    """Return what a query needs that starts behind each batch, and behind which it would start."""
-    try:
-        checkpoint = opened(path, needs_id=True)
-        found: Reading = {"query": (query_id(checkpoint),)}
-        batches = Batches(checkpoint)
-        newest = max(batches.planned, default=-1)
-        found["next"] = (newest, newest in batches.committed)
-        found |= {f"batch {batch}": batch_files(batches, batch) for batch in batches.committed}
-    except Exception as error:  # the judge tells sparklog's own from others
-        return {"log": failed(error)}
-    oldest = f"batch {min(batches.committed, default=-1)}"
-    if isinstance(found.get(oldest), Failed):  # Spark keeps less of the oldest one than it needs
-        del found[oldest]
-    return found
-
-
-def open_r(path: str) -> None:
-    """Run `checkpoint history`."""
-    history(path)
-
-
-def _newest(path: str) -> int:
-    return max(Batches(opened(path)).committed, default=0)
-
-
-def _check_made(made: str) -> None:
-    """Raise AssertionError unless a new checkpoint holds what its query needs."""
-    found, truth = read(made), _truth()
-    newest = f"batch {_newest(made)}"
-    for part in ("query", newest):
-        assert found.get(part) == truth.get(part), f"{part}: {found.get(part)}"
 
 
 @contextmanager
@@ -96,42 +64,8 @@ def _beside() -> Iterator[str]:
 def open_rw(path: str) -> None:
     """Run `checkpoint fork` to the newest batch, and compare the fork with the undamaged one."""
     with _beside() as target:
-        fork(path, target, to=_newest(path), sink=SINK)
-        _check_made(target)
-
-
-def write(path: str) -> Reading:
-    """Run `checkpoint reset` to the newest batch, which takes nothing away."""
-    reset(path, to=_newest(path), sink=SINK)
-    return {}
-
-
-def verified(path: str) -> Verdict:
-    """Run `checkpoint verify`."""
-    return _verdict(path, repair=False)
-
-
-def repaired(path: str) -> Verdict:
-    """Run `checkpoint verify --repair`."""
-    return _verdict(path, repair=True)
-
-
-def _verdict(path: str, *, repair: bool) -> Verdict:
-    report = verify(path, repair=repair)
-    text = str(report)
-    return Verdict("ok" if report.ok else "damage", text, quoted(text))
-
-
-def rehearsed(path: str) -> Verdict:
-    """Run `checkpoint reset --dry-run`."""
-    try:
-        done = reset(path, to=_newest(path), sink=SINK, dry_run=True)
-    except Exception as error:
-        found = failed(error)
-        if found.is_bare:
-            raise
-        return Verdict("red", found.message, quoted(found.message))
-    return Verdict("green", str(done))
+        fork(path, target, to=newest_batch(path), sink=SINK)
+        check_made(target, _truth())
 
 
 def archived(path: str) -> Verdict:
@@ -139,7 +73,7 @@ def archived(path: str) -> Verdict:
     with _beside() as repository, _beside() as target:
         archive(path, repository)
         restore(repository, target, sink=SINK)
-        _check_made(target)
+        check_made(target, _truth())
     return Verdict("ok")
 
 

@@ -8,8 +8,15 @@ MUTANTS = (
     mutant(
         "state-rows-of-the-source-are-not-checked",
         "jvm/scala/state/StateTables.scala",
-        "val checked = StateJob.checked(from, rows)",
+        "val checked = if (staysWhole) rows else StateJob.checked(from, rows)",
         "val checked = rows",
+        f"{REWRITE}::test_a_wrong_number_of_partitions",
+    ),
+    mutant(
+        "state-rows-that-stay-are-not-checked",
+        "jvm/scala/state/StateJob.scala",
+        "check(plan.families(packed.getInt(0)), partition, expected)",
+        "",
         f"{REWRITE}::test_a_wrong_number_of_partitions",
     ),
     mutant(
@@ -27,11 +34,11 @@ MUTANTS = (
         f"{REWRITE}::test_keys_that_move",
     ),
     mutant(
-        "state-the-original-is-changed",
+        "state-a-stale-checksum-stays",
         "state/change.py",
-        "self._fs.unlink(self._copy.real(name))",
+        "remove_all(self._fs, self._copy.real(hadoop_name(path)))",
         "pass",
-        f"{REWRITE}::test_a_dry_run",
+        f"{REWRITE}::test_moved_state",
     ),
     mutant(
         "state-the-plan-keeps-its-partitions",
@@ -57,15 +64,15 @@ MUTANTS = (
     mutant(
         "state-nullable-columns-of-any-type",
         "state/functions.py",
-        "if _types(found) != _types(expected):",
+        "if found != as_text:",
         "if False:",
         f"{REWRITE}::test_what_is_refused[type]",
     ),
     mutant(
         "state-differences-are-not-counted",
         "state/diff.py",
-        "if here != there:",
-        "if here.rows != there.rows:",
+        "if here != there\n",
+        "if here.rows != there.rows\n",
         f"{REWRITE}::test_equal_rows_with_other_values",
     ),
 )

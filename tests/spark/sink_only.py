@@ -43,7 +43,7 @@ def main(directory: Path) -> None:
     (spark_line, *others) = sparklog.doctor(spark).lines
     assert "The supported versions are" in spark_line.fault
     assert not any(line.fault for line in others)
-    assert cli(["doctor"]) == 1  # it stops the session
+    assert cli(["doctor"]) == 1
     print(pyspark.__version__)
 
 

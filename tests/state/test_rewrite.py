@@ -461,8 +461,9 @@ def test_a_wrong_number_of_partitions(spark: SparkSession, shared: Path, tmp_pat
     assert isinstance(report, Rewritten)
     plan = damaged / "offsets" / str(AT)
     plan.write_text(plan.read_text().replace('partitions":"5"', 'partitions":"3"'))
-    with pytest.raises(InvalidRequestError, match="a row belongs to partition"):
-        rewrite(damaged, tmp_path / "new", provider="rocksdb", spark=spark)
+    for change in ({"provider": "rocksdb"}, {"partitions": 4}):
+        with pytest.raises(InvalidRequestError, match="a row belongs to partition"):
+            rewrite(damaged, tmp_path / "new", spark=spark, **change)
 
 
 def _files(path: Path) -> dict[str, bytes]:

@@ -14,7 +14,7 @@ SchemaHelper, StateStoreColFamilySchema, KeyStateEncoderSpec (4.2).
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -165,6 +165,18 @@ def has_all_in_one(checkpoint: Checkpoint, operator: int) -> bool:
     return bool(infos)
 
 
+def schema_paths(operator: int, info: StateStoreMetadata) -> list[str]:
+    """Return the paths of a store's schema files. Spark removes old ones of several."""
+    paths = [f"state/{operator}/{m[1]}" for m in map(_SCHEMA_FILE.fullmatch, info.schemas) if m]
+    inside = "" if info.name == DEFAULT_STORE else f"{info.name}/"
+    return paths or [f"state/{operator}/0/{inside}_metadata/schema"]
+
+
+def is_avro(conf: Mapping[str, str]) -> bool:
+    """Return whether a plan's settings encode state with column families as Avro."""
+    return conf.get(_ENCODING, "").lower() == "avro"
+
+
 def _is_avro(checkpoint: Checkpoint) -> bool:
     batches = batch_numbers(checkpoint.names("offsets"))
     if not batches:
@@ -172,16 +184,13 @@ def _is_avro(checkpoint: Checkpoint) -> bool:
     path = f"offsets/{max(batches)}"
     where = checkpoint.locate(path)[0]
     plan = parse_offsets(checkpoint.read(path), batch=max(batches), path=where)
-    return plan.conf.get(_ENCODING, "").lower() == "avro"
+    return is_avro(plan.conf)
 
 
 def _families(
     checkpoint: Checkpoint, operator: int, info: StateStoreMetadata
 ) -> tuple[dict[str, ColumnFamily], bool]:
-    paths = [f"state/{operator}/{m[1]}" for m in map(_SCHEMA_FILE.fullmatch, info.schemas) if m]
-    if not paths:
-        inside = "" if info.name == DEFAULT_STORE else f"{info.name}/"
-        paths = [f"state/{operator}/0/{inside}_metadata/schema"]
+    paths = schema_paths(operator, info)
     found: dict[str, ColumnFamily] = {}
     version = 0
     for path in paths:

@@ -11,15 +11,16 @@ HDFSBackedStateStoreProvider, RocksDB, RocksDBFileManager (Spark 4.2).
 
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from sparklog.checkpoint.files import Checkpoint, batch_numbers
 from sparklog.checkpoint.spark_files.state_changelog import read_lineage
 from sparklog.checkpoint.spark_files.state_files import ImmutableFile, plain, read_zip
 from sparklog.errors import DataCorruptionError
 
+_Parsed = TypeVar("_Parsed")
 _NAME: Final = re.compile(r"([0-9]+)(?:_([^.]+))?\.(delta|snapshot|changelog|zip)")
 _DIRECTORY: Final = re.compile(r"state/([0-9]+)/([0-9]+)(?:/([a-zA-Z0-9][a-zA-Z0-9._-]*))?")
 _OPERATOR: Final = re.compile(r"state/([0-9]+)/.*")
@@ -273,10 +274,10 @@ def read_metadata(checkpoint: Checkpoint, path: str) -> list[StateStoreMetadata]
         FileNotFoundError: The operator has no metadata.
         DataCorruptionError: The metadata can't be read.
     """
-    where = checkpoint.locate(path)[0]
-    try:
-        document = json.loads(checkpoint.read(path).decode().partition("\n")[2])
-        return [
+    return parse_metadata(
+        checkpoint,
+        path,
+        lambda document: [
             StateStoreMetadata(
                 str(store["storeName"]),
                 int(store["numPartitions"]),
@@ -284,7 +285,22 @@ def read_metadata(checkpoint: Checkpoint, path: str) -> list[StateStoreMetadata]
                 tuple(map(str, store.get("stateSchemaFilePaths", ()))),
             )
             for store in document["stateStoreInfo"]
-        ]
+        ],
+    )
+
+
+def parse_metadata(
+    checkpoint: Checkpoint, path: str, parse: Callable[[dict[str, Any]], _Parsed]
+) -> _Parsed:
+    """Read an operator's metadata, and return the result of `parse` for their JSON object.
+
+    Raises:
+        FileNotFoundError: The operator has no metadata.
+        DataCorruptionError: The metadata can't be read.
+    """
+    where = checkpoint.locate(path)[0]
+    try:
+        return parse(json.loads(checkpoint.read(path).decode().partition("\n")[2]))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise DataCorruptionError(
             f"the operator's metadata can't be read: {error}", path=where

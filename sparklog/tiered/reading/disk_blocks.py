@@ -18,7 +18,7 @@ import crc32c
 
 from sparklog.clock import Clock
 from sparklog.errors import StorageUnavailableError
-from sparklog.fs import FileSystem, read_bytes
+from sparklog.fs import FileSystem, make_directories, read_bytes
 
 _HEADER: Final = struct.Struct(">8sIIQI")  # magic, crc32c of all after it, name, number, data
 _MAGIC: Final = b"sparkblk"
@@ -39,7 +39,7 @@ class DiskBlocks:
         self._held_bytes = self._written_bytes = 0  # at the last sweep, and written since then
         self._closed_until_ms = 0
         with contextlib.suppress(*_REFUSED):
-            _make_directories(fs, directory)
+            make_directories(fs, directory)
         self._sweep()
 
     def load(self, name: str, number: int) -> bytes | None:
@@ -138,13 +138,3 @@ def _unpacked(raw: bytes, name: str, number: int) -> bytes | None:
     if crc32c.crc32c(memoryview(raw)[_CRC_AT:]) != crc:
         return None
     return raw[begins:]
-
-
-def _make_directories(fs: FileSystem, path: str) -> None:
-    if fs.is_dir(path):
-        return
-    above = os.path.dirname(path)
-    if above != path:
-        _make_directories(fs, above)
-    with contextlib.suppress(FileExistsError):
-        fs.mkdir(path)

@@ -56,10 +56,10 @@ private[state] final class OpenStores(
   }
 
   /** Write the stores as version 1, and return the ids of the files, by store; "" in format 1. */
-  def commit(): Seq[(String, String)] = plan.stores.map { plan =>
-    val store = apply(plan)
+  def commit(): Seq[(String, String)] = plan.stores.map { named =>
+    val store = apply(named)
     store.commit()
-    plan.name -> store.getStateStoreCheckpointInfo().stateStoreCkptId.getOrElse("")
+    named.name -> store.getStateStoreCheckpointInfo().stateStoreCkptId.getOrElse("")
   }
 
   override def close(): Unit = {

@@ -25,11 +25,9 @@ private[state] final class StateJob(
       val digests = plan.families.map(new Digest(_))
       val opened = plan.families.map(family => stores(plan.stores.find(_.name == family.store).get))
       val unpack = StateRows.unpacking(plan)
-      val partitionOf = StateRows.partitioning(plan)
       for (packed <- rows) {
         val row = unpack(packed)
         val family = plan.families(row.family)
-        StateJob.check(family, partition, partitionOf(row))
         val store = opened(row.family)
         val checked = family.isList || replaced(row.family)
         val isKnown = checked && store.get(row.key, family.name) != null
@@ -78,7 +76,16 @@ private[state] object StateJob {
     }
   }
 
-  private[state] def check(family: FamilyPlan, partition: Int, expected: Int): Unit =
+  /** Return packed rows after a check that each is in its partition. */
+  def inPlace(plan: StatePlan, rows: Iterator[Packed]): Iterator[InternalRow] = {
+    val partition = TaskContext.getPartitionId()
+    rows.map { case (expected, packed) =>
+      check(plan.families(packed.getInt(0)), partition, expected)
+      packed
+    }
+  }
+
+  private def check(family: FamilyPlan, partition: Int, expected: Int): Unit =
     if (expected != partition) {
       throw fault(family, partition, s"$Misplaced $expected")
     }

@@ -14,7 +14,7 @@ import org.apache.spark.sql.types.StructType
 
 /**
  * The state of one operator of a checkpoint, as of a version. Made by Python
- * (sparklog/checkpoint/state_tables.py).
+ * (sparklog/state/tables.py).
  *
  * @param root the directory `state` of the checkpoint
  * @param version the version of the state: batch + 1

@@ -4,9 +4,8 @@ import org.apache.spark.{Partition, SparkContext, TaskContext}
 import org.apache.spark.rdd.RDD
 import org.apache.spark.sql.catalyst.InternalRow
 import org.apache.spark.sql.catalyst.expressions.{
-  BoundReference, Expression, GetStructField, UnsafeProjection, UnsafeRow, XXH64
+  BoundReference, Expression, GenericInternalRow, GetStructField, UnsafeProjection, UnsafeRow, XXH64
 }
-import org.apache.spark.sql.catalyst.expressions.GenericInternalRow
 import org.apache.spark.sql.catalyst.plans.physical.HashPartitioning
 import org.apache.spark.sql.execution.streaming.state.StateStoreConf
 import org.apache.spark.sql.types.{BinaryType, DataType, IntegerType, StructType}
@@ -120,5 +119,4 @@ private[state] final class Digest(family: FamilyPlan) extends Serializable {
 private[state] object Digest {
   private def hash(row: UnsafeRow, seed: Long): Long =
     XXH64.hashUnsafeBytes(row.getBaseObject, row.getBaseOffset, row.getSizeInBytes, seed)
-
 }

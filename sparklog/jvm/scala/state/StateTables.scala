@@ -14,12 +14,13 @@ import org.apache.spark.sql.execution.UnsafeRowSerializer
 import org.apache.spark.sql.execution.adaptive.AdaptiveSparkPlanExec
 import org.apache.spark.sql.execution.exchange.Exchange
 import org.apache.spark.sql.execution.streaming.InternalFrames
+import org.apache.spark.sql.execution.streaming.state.StateStoreId
 import org.apache.spark.sql.types.{IntegerType, StructType}
 import org.apache.spark.util.SerializableConfiguration
 
 /**
  * Reads and writes the state of an operator in a checkpoint of Spark's own files, through Spark's
- * state store providers. Called by Python (sparklog/checkpoint/state_tables.py).
+ * state store providers. Called by Python (sparklog/state/tables.py).
  */
 object StateTables {
   private val mapper = new ObjectMapper
@@ -77,9 +78,11 @@ object StateTables {
     val kept = from.families.indices.filter { index =>
       numbers(index) >= 0 && !indices.contains(numbers(index))
     }.toSet
+    val staysWhole = from.partitions == to.partitions
     val moved = new StateRows(spark.sparkContext, from, kept, fromConf, hadoop)
       .mapPartitions { rows =>
-        val checked = StateJob.checked(from, rows)
+        // Rows that stay in their partitions are checked by `inPlace`.
+        val checked = if (staysWhole) rows else StateJob.checked(from, rows)
         StateJob.packed(to, checked.map(row => row.copy(family = numbers(row.family))))
       }
     val job = new StateJob(to, toConf, hadoop, indices.toSet)
@@ -90,9 +93,9 @@ object StateTables {
         val rows = frame.queryExecution.toRdd
         val packed =
           rows.mapPartitions(found => StateJob.packed(to, StateJob.given(to, index, found)))
-        if (narrow && staysInPlace(frame, rows, to)) packed.map(_._2) else shuffled(packed, to)
+        if (narrow && staysInPlace(frame, rows, to)) inPlace(packed, to) else shuffled(packed, to)
       }
-      val all = if (from.partitions == to.partitions) moved.map(_._2) else shuffled(moved, to)
+      val all = if (staysWhole) inPlace(moved, to) else shuffled(moved, to)
       val rows = given.foldLeft(all)((left, right) => left.zipPartitions(right)(_ ++ _))
       spark.sparkContext.runJob(rows, job.write _)
     }
@@ -116,6 +119,9 @@ object StateTables {
       case _ => false
     }
 
+  private def inPlace(rows: RDD[(Int, InternalRow)], plan: StatePlan): RDD[InternalRow] =
+    rows.mapPartitions(found => StateJob.inPlace(plan, found))
+
   private def shuffled(rows: RDD[(Int, InternalRow)], plan: StatePlan): RDD[InternalRow] =
     new ShuffledRDD[Int, InternalRow, InternalRow](rows, new StatePartitioner(plan.partitions))
       .setSerializer(new UnsafeRowSerializer(3)).map(_._2)
@@ -132,8 +138,8 @@ object StateTables {
     (partition, number) <- written.zipWithIndex
     (store, id) <- partition.ids
   } {
-    val inside = if (store == "default") "" else s"/$store"
-    val directory = new Path(s"${plan.root}/${plan.operator}/$number$inside")
+    val directory =
+      StateStoreId(plan.root, plan.operator, number, store).storeCheckpointLocation()
     val fs: FileSystem = directory.getFileSystem(hadoop.value)
     val suffix = if (id.isEmpty) "" else s"_$id"
     for ((old, kind) <- Seq("zip" -> "zip", "delta" -> "snapshot")) {

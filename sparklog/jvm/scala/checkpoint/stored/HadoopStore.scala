@@ -169,7 +169,7 @@ object HadoopStore {
       Iterator.iterate[Throwable](e)(_.getCause).takeWhile(_ != null).exists { cause =>
         // The class is part of the connector, which this code is not compiled against.
         cause.getClass.getSimpleName == "GoogleJsonResponseException" &&
-        cause.getMessage.startsWith("412")
+        String.valueOf(cause.getMessage).startsWith("412")
       }
   }
 
