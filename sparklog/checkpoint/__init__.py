@@ -8,8 +8,8 @@
     checkpoint.rewrite("/data/checkpoint", "/data/new", partitions=400)  # the state, changed
 
 Works with checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Only
-`rewrite` and `diff` need a Spark session. `history`, `verify`, `changes`, `fork` and `archive` also
-read checkpoints in a bucket.
+`rewrite`, `bootstrap` and `diff` need a Spark session. `history`, `verify`, `changes`, `fork` and
+`archive` also read checkpoints in a bucket.
 
 Operations on a checkpoint:
 
@@ -17,7 +17,7 @@ Operations on a checkpoint:
 - `verify`: checks that it is complete; `repair`: removes damaged records
 - `fork`, `reset`: a new checkpoint, or the same checkpoint, as of an earlier batch
 - `convert`: import_ and export, from files to records and back
-- `rewrite`, `diff`: change and compare state (sparklog/state)
+- `rewrite`, `diff`, `bootstrap`: change, compare and begin state (sparklog/state)
 - `backup/`: archive and restore; `changes` with `change_feed/`
 
 Modules that they use:
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
     from sparklog.checkpoint.history import BatchRow, History, history
     from sparklog.checkpoint.reset import Reset, reset
     from sparklog.checkpoint.verify import CheckpointReport, verify
+    from sparklog.state.bootstrap import Bootstrapped, bootstrap
     from sparklog.state.change import RewrittenOperator
     from sparklog.state.comparison import FamilyDifference
     from sparklog.state.diff import Difference, diff
@@ -62,6 +63,7 @@ else:
         {
             "Archived": "sparklog.checkpoint.backup.archiving",
             "BatchRow": "sparklog.checkpoint.history",
+            "Bootstrapped": "sparklog.state.bootstrap",
             "CheckpointKind": "sparklog.checkpoint.checkpoint_kind",
             "CheckpointReport": "sparklog.checkpoint.verify",
             "Converted": "sparklog.checkpoint.convert",
@@ -75,6 +77,7 @@ else:
             "RewrittenOperator": "sparklog.state.change",
             "Snapshot": "sparklog.checkpoint.backup.snapshots",
             "archive": "sparklog.checkpoint.backup.archiving",
+            "bootstrap": "sparklog.state.bootstrap",
             "changes": "sparklog.checkpoint.changes",
             "diff": "sparklog.state.diff",
             "export": "sparklog.checkpoint.convert",
@@ -92,6 +95,7 @@ else:
 __all__ = [
     "Archived",
     "BatchRow",
+    "Bootstrapped",
     "CheckpointKind",
     "CheckpointReport",
     "Converted",
@@ -105,6 +109,7 @@ __all__ = [
     "RewrittenOperator",
     "Snapshot",
     "archive",
+    "bootstrap",
     "changes",
     "diff",
     "export",

@@ -8,22 +8,21 @@ Schema files stay, unless they come from a template. Source: OffsetSeqMetadata, 
 OperatorStateMetadata (Spark 4.3).
 """
 
-import json
 import os
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from sparklog.checkpoint.batches import PARTITIONS, Batches
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.spark_files.checksums import hadoop_name
-from sparklog.checkpoint.spark_files.metadata_logs import read_metadata_log
+from sparklog.checkpoint.spark_files.metadata_logs import MetadataLogFile
 from sparklog.checkpoint.spark_files.state_stores import metadata_path
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import FileSystem, make_directories, write_durably
 from sparklog.logdir.staged_directory import remove_all
 from sparklog.state.comparison import FamilyDifference, compare
 from sparklog.state.functions import StateFunctions, replaced_families
+from sparklog.state.plain_copy import edit_metadata_log
 from sparklog.state.tables import (
     PROVIDER,
     Digest,
@@ -46,7 +45,6 @@ _WRITING: Final = {
     "spark.sql.streaming.stateStore.rocksdb.trackTotalNumberOfRows": "false",
 }
 _NEW: Final = ".rewritten"
-_VERSIONS: Final = ("v1", "v2", "v3")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,17 +215,12 @@ class StateChange:
                 "executors must reach the same directory; use a target on a disk that they share"
             )
 
-    def _edit(self, path: str, edit: Any) -> None:
-        """Change the JSON in line 2 of a file."""
-        data, where = self._copy.read(path), self._copy.locate(path)[0]
-        file = read_metadata_log(data, where, _VERSIONS)
-        edit(file.metadata)
-        document = json.dumps(file.metadata, separators=(",", ":"))
-        lines = (f"v{file.version}", document, *file.lines)
-        # Hadoop would verify the new content by the checksum of the old content.
-        remove_all(self._fs, self._copy.real(hadoop_name(path)))
-        # The file may be a hard link to the original's file, so it is replaced, not changed.
-        write_durably(self._fs, self._copy.real(path), "\n".join(lines).encode())
+    def _edit(self, path: str, edit: Callable[[dict[str, Any]], None]) -> None:
+        def edited(file: MetadataLogFile) -> MetadataLogFile:
+            edit(file.metadata)
+            return file
+
+        edit_metadata_log(self._copy, path, edited)
 
     def _edit_plan(self, document: dict[str, Any]) -> None:
         conf = document.setdefault("conf", {})

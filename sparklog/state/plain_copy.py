@@ -1,26 +1,32 @@
 """A copy of a checkpoint in Spark's own files, which becomes a checkpoint of the wanted kind."""
 
 import contextlib
+import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.convert import export, import_
 from sparklog.checkpoint.files import Checkpoint, own_path
+from sparklog.checkpoint.spark_files.checksums import hadoop_name
+from sparklog.checkpoint.spark_files.metadata_logs import MetadataLogFile, read_metadata_log
 from sparklog.checkpoint.staged_checkpoint import FORK, staged_checkpoint
 from sparklog.checkpoint.stored_copies import CopyInRuns, open_new_store, spark_url
 from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import Truncation, below, plan_truncation, relocated
 from sparklog.clock import Clock
 from sparklog.errors import InvalidRequestError
-from sparklog.fs import FileSystem
+from sparklog.fs import FileSystem, write_durably
 from sparklog.logdir.paths import store_url
+from sparklog.logdir.staged_directory import remove_all
+from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
+_VERSIONS: Final = ("v1", "v2", "v3")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +65,10 @@ def plain_copy(
     Raises:
         InvalidRequestError: The target exists.
     """
+    check_free(target, fs, storage_options)
     url = store_url(target)
     if url is not None:
-        store = open_new_store(url, storage_options)
+        store = open_store(url, storage_options)
         with plain_view(source, batch, scratch=scratch, fs=fs, clock=clock) as plain:
 
             def put() -> None:
@@ -74,8 +81,6 @@ def plain_copy(
             yield PlainCopy(plain, url, f"file:{plain.path}", put)
         return
     path = own_path(target)
-    if fs.exists(path):
-        raise InvalidRequestError(f"{path} exists already: choose a new directory", path=path)
     with staged_checkpoint(fs, path, FORK) as staged:
         plain = _plain(source, batch, staged.directory, f"file:{path}", fs, clock)
 
@@ -103,6 +108,38 @@ def plain_view(
     parent = own_path(tempfile.gettempdir() if scratch is None else scratch)
     with staged_checkpoint(fs, os.path.join(parent, "sparklog-state"), FORK) as staged:
         yield _plain(source, batch, staged.directory, None, fs, clock)
+
+
+def edit_metadata_log(
+    copy: Checkpoint, path: str, edit: Callable[[MetadataLogFile], MetadataLogFile]
+) -> None:
+    """Change a file of `offsets` or `commits`, or an operator's metadata.
+
+    Raises:
+        DataCorruptionError: The file isn't in Spark's format.
+    """
+    file = edit(read_metadata_log(copy.read(path), copy.locate(path)[0], _VERSIONS))
+    document = json.dumps(file.metadata, separators=(",", ":"))
+    # Hadoop would verify the new content by the checksum of the old content.
+    remove_all(copy.fs, copy.real(hadoop_name(path)))
+    # The file may be a hard link to the original's file, so it is replaced, not changed.
+    lines = (f"v{file.version}", document, *file.lines)
+    write_durably(copy.fs, copy.real(path), "\n".join(lines).encode())
+
+
+def check_free(
+    target: Path, fs: FileSystem, storage_options: Mapping[str, Any] | None = None
+) -> None:
+    """Check that there is nothing at the place of a new checkpoint.
+
+    Raises:
+        InvalidRequestError: The target exists.
+    """
+    url = store_url(target)
+    if url is not None:
+        open_new_store(url, storage_options)
+    elif fs.exists(path := own_path(target)):
+        raise InvalidRequestError(f"{path} exists already: choose a new directory", path=path)
 
 
 def reachable_batch(batches: Batches, batch: int | None) -> int:

@@ -3,8 +3,9 @@
 Reads and writes a checkpoint of Spark's own files, which the executors must reach.
 """
 
+import contextlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
@@ -23,6 +24,7 @@ from sparklog.jvm.gateway import Gateway, find_gateway
 from sparklog.state.operators import FamilyRule, Operator, family_rules, read_operator
 
 _OBJECT: Final = "sparklog.state.StateTables"
+_SOURCE: Final = "sparklog.state.HistorySource"
 _STORE: Final = "spark.sql.streaming.stateStore"
 FORMAT: Final = f"{_STORE}.checkpointFormatVersion"
 PROVIDER: Final = f"{_STORE}.providerClass"
@@ -34,6 +36,7 @@ class Digest(NamedTuple):
 
     rows: int
     hash: int
+
 
 @dataclass(frozen=True)
 class OperatorState:
@@ -145,9 +148,7 @@ def operator_state(batches: Batches, operator: int, batch: int, root: str) -> Op
         ids=by_store,
         files={
             info.name: [
-                f"{root}/{path}"
-                for path in schema_paths(operator, info)
-                if checkpoint.exists(path)
+                f"{root}/{path}" for path in schema_paths(operator, info) if checkpoint.exists(path)
             ]
             for info in infos
         },
@@ -202,6 +203,16 @@ class StateTables:
         )
         digests = [[Digest(*family) for family in each["digests"]] for each in found]
         return [each["ids"] for each in found], digests
+
+    @contextlib.contextmanager
+    def streamed(self, frame: DataFrame) -> Iterator[DataFrame]:
+        """Yield a streaming DataFrame whose only micro-batch has the rows of a batch DataFrame."""
+        name = self._gateway.call(_SOURCE, "add", frame._jdf)
+        try:
+            found = self._gateway.call(_SOURCE, "stream", self._session(), name)
+            yield DataFrame(found, self.spark)
+        finally:
+            self._gateway.call(_SOURCE, "remove", name)
 
     def _session(self) -> Any:
         return self.spark._jsparkSession

@@ -116,6 +116,12 @@ def read_metadata_log(data: bytes, path: str, versions: tuple[str, ...]) -> Meta
     return MetadataLogFile(int(first.strip()[1:]), metadata, rest[1:])
 
 
+def without_offsets(plan: MetadataLogFile) -> MetadataLogFile:
+    """Return a plan of `offsets` in which no source has an offset."""
+    names = [line.partition(":")[0] + ":" for line in plan.lines] if plan.version > 1 else None
+    return plan._replace(lines=[name + _NONE for name in names or [""] * len(plan.lines)])
+
+
 def topics_of(text: str | None) -> TopicOffsets | None:
     """Return the offsets of a Kafka or sparklog source by partition, or None for other sources."""
     document = document_of(text)

@@ -7,6 +7,10 @@ import org.apache.spark.sql.types.StructType
 
 /** Makes DataFrames of internal rows. In a package of Spark, because Spark's method is private. */
 object InternalFrames {
-  def create(session: SparkSession, rows: RDD[InternalRow], schema: StructType): Dataset[_] =
-    session.internalCreateDataFrame(rows, schema, isStreaming = false)
+  def create(
+      session: SparkSession,
+      rows: RDD[InternalRow],
+      schema: StructType,
+      isStreaming: Boolean): Dataset[_] =
+    session.internalCreateDataFrame(rows, schema, isStreaming)
 }

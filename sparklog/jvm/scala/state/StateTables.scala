@@ -43,7 +43,8 @@ object StateTables {
           new GenericInternalRow(Array[Any](partition, row.key.copy(), row.value.copy()))
         }
       },
-      schema
+      schema,
+      isStreaming = false
     )
   }
 
