@@ -24,7 +24,7 @@ final class HistorySource extends StreamSourceProvider {
       schema: Option[StructType],
       name: String,
       parameters: Parameters): (String, StructType) =
-    (name, HistorySource.frame(parameters).schema)
+    (name, InternalFrames.nullable(HistorySource.frame(parameters).schema))
 
   override def createSource(
       context: SQLContext,
@@ -64,7 +64,7 @@ object HistorySource {
 
 /** Spark runs micro-batches without rows at the end only if the source has its end prepared. */
 private final class OneBatch(frame: Dataset[_]) extends Source with SupportsTriggerAvailableNow {
-  override def schema: StructType = frame.schema
+  override def schema: StructType = InternalFrames.nullable(frame.schema)
   override def getOffset: Option[Offset] = Some(new OneBatch.End)
   override def latestOffset(start: StreamingOffset, limit: ReadLimit): StreamingOffset =
     new OneBatch.End
@@ -72,11 +72,7 @@ private final class OneBatch(frame: Dataset[_]) extends Source with SupportsTrig
   override def stop(): Unit = {}
 
   override def getBatch(start: Option[Offset], end: Offset): DataFrame =
-    InternalFrames.create(
-      frame.sparkSession,
-      frame.queryExecution.toRdd,
-      schema,
-      isStreaming = true).toDF()
+    InternalFrames.microBatch(frame)
 }
 
 private object OneBatch {

@@ -43,8 +43,7 @@ object StateTables {
           new GenericInternalRow(Array[Any](partition, row.key.copy(), row.value.copy()))
         }
       },
-      schema,
-      isStreaming = false
+      schema
     )
   }
 
