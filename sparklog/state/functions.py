@@ -108,7 +108,8 @@ def _of_join(
             tables.table(each, rows, DEFAULT_STORE).withColumn("key", F.struct(*columns))
             for each in (state, wanted)
         )
-        after = _checked(function(given), expected, f"the {side} side")
+        # The rows are needed twice, and a function may return others the next time.
+        after = _checked(function(given), expected, f"the {side} side").localCheckpoint()
         # Spark numbers the rows of a key from 0 without gaps.
         number = F.row_number().over(Window.partitionBy("key").orderBy(F.lit(0))) - 1
         index = number.cast("long").alias(key.names[-1])

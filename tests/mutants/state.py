@@ -62,6 +62,13 @@ MUTANTS = (
         f"{REWRITE}::test_the_rows_of_a_join",
     ),
     mutant(
+        "state-a-function-of-a-join-runs-again",
+        "state/functions.py",
+        'f"the {side} side").localCheckpoint()',
+        'f"the {side} side")',
+        f"{REWRITE}::test_the_rows_of_a_join",
+    ),
+    mutant(
         "state-nullable-columns-of-any-type",
         "state/functions.py",
         "if found != as_text:",
