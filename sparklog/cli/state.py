@@ -42,7 +42,8 @@ _scratch = click.option(
     "--with", "functions", multiple=True, metavar="[NAME=]MODULE:FUNCTION",
     help="Change the rows by this function, which gets and returns a DataFrame with the columns "
     "key and value. The module is searched for in the current directory, too. NAME is the side of "
-    "a join (left, right) or a state variable of transformWithState. Repeatable with names.",
+    "a join (left, right), a state variable of transformWithState, or timers. Repeatable with "
+    "names.",
 )  # fmt: skip
 @click.option(
     "--provider", type=click.Choice(["hdfs", "rocksdb"]),

@@ -4,7 +4,8 @@ The functions are exported by `sparklog.checkpoint`. They use the state store pr
 through sparklog's jar.
 
 - `rewrite`: a fork with changed state, or with state in another provider; `change`: writes the
-state and the files that must agree with it; `functions`: the functions of users
+state and the files that must agree with it; `functions`: the functions of users; `variables`:
+the state variables and timers of transformWithState that functions change
 - `template`: the checkpoint of a changed query
 - `diff`: compares the state of two checkpoints; `comparison`: compares the rows of a family
 - `tables`: reads and writes the state of an operator, by the jar; `operators`: which columns of a

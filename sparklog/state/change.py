@@ -130,7 +130,9 @@ class StateChange:
         ids, after = self._tables.write(old, new, replaced)
         _check_kept(old, before, new, after, replaced.keys())
         differences = []
-        for store, family in replaced if self._compares else ():
+        # A template can add families, which the original doesn't have.
+        compared = set(old.families()) & replaced.keys() if self._compares else ()
+        for store, family in sorted(compared):
             name = store, family
             counts = _rows_of(old, before, name), _rows_of(new, after, name)
             given = self._tables.table(old, store, family)

@@ -2,6 +2,7 @@
 
 Spark keeps some state twice: the index of a join counts the rows of each key, and a list has its
 length. A function receives rows; the families that follow from the rows are computed from them.
+The module `variables` computes the families of transformWithState.
 """
 
 from collections.abc import Callable, Mapping
@@ -14,11 +15,17 @@ from pyspark.sql.types import StructType
 from sparklog.checkpoint.spark_files.state_stores import DEFAULT_STORE
 from sparklog.errors import InvalidRequestError
 from sparklog.state.tables import OperatorState, StateTables
+from sparklog.state.variables import (
+    TIMERS,
+    Families,
+    changeable_names,
+    variable_families,
+    variable_rows,
+)
 
 StateFunction = Callable[[DataFrame], DataFrame]
 StateFunctions = StateFunction | Mapping[str, StateFunction]
 _SIDES: Final = ("left", "right")
-Families = dict[tuple[str, str], DataFrame]
 
 
 def replaced_families(
@@ -39,8 +46,9 @@ def replaced_families(
     if operator.is_join:
         return _of_join(tables, state, wanted, _named(functions, _SIDES, "a join"))
     if operator.is_transform:
-        names = tuple(name for name in operator.variables if name in wanted.operator.variables)
-        given = _named(functions, names, "transformWithState")
+        names = changeable_names(operator, wanted.operator)
+        mode = "" if TIMERS in names else " with time mode None"
+        given = _named(functions, names, f"transformWithState{mode}")
         return _of_variables(tables, state, wanted, given)
     if not callable(functions):
         raise InvalidRequestError(
@@ -78,16 +86,11 @@ def _of_variables(
     functions: Mapping[str, StateFunction],
 ) -> Families:
     found: Families = {}
-    operator = state.operator
     for name, function in functions.items():
-        if operator.variables[name] or name in operator.lists:
-            kind = "a list" if name in operator.lists else "values that expire"
-            raise InvalidRequestError(
-                f"state variable {name} of operator {operator.id} has {kind}, which a function "
-                "can't change: only values and maps without expiration can be changed"
-            )
-        before, expected = (tables.table(each, DEFAULT_STORE, name) for each in (state, wanted))
-        found[DEFAULT_STORE, name] = _checked(function(before), expected, f"state variable {name}")
+        before, expected = (variable_rows(tables, each, name) for each in (state, wanted))
+        what = name if name == TIMERS else f"state variable {name}"
+        after = _checked(function(before), expected, what)
+        found |= variable_families(after, wanted.operator, name)
     return found
 
 

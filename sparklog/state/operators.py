@@ -29,6 +29,7 @@ _JOIN: Final = "symmetricHashJoin"
 _JOIN_STORES: Final = {"keyToNumValues": 0, "keyWithIndexToValue": 1}
 """{store of a side of a join: columns of its key after the join's key}."""
 _TRANSFORM: Final = "transformWithState"
+_TIMER: Final = "TimerState"
 _NESTED: Final = ("elementKey", "key")
 _BESIDE: Final = {"expirationMs", "expiryTimestampMs", "userKey"}
 
@@ -56,13 +57,17 @@ class Operator:
         id: The number in the directory `state`.
         name: Spark's name of the operator.
         lists: The state variables that are lists.
+        maps: The state variables that are maps.
         variables: {state variable: whether its values expire}, of transformWithState.
+        timers: The column family with the timers by key; None without timers.
     """
 
     id: int
     name: str
     lists: frozenset[str]
+    maps: frozenset[str]
     variables: dict[str, bool]
+    timers: str | None
 
     @property
     def is_join(self) -> bool:
@@ -73,6 +78,10 @@ class Operator:
     def is_transform(self) -> bool:
         """Whether the operator is transformWithState, which needs RocksDB."""
         return self.name.startswith(_TRANSFORM)
+
+    def family(self, name: str) -> str:
+        """Return the column family of a state variable, or of the timers."""
+        return self.timers if self.timers and name not in self.variables else name
 
 
 def read_operator(checkpoint: Checkpoint, operator: int, batch: int) -> Operator:
@@ -94,12 +103,17 @@ def read_operator(checkpoint: Checkpoint, operator: int, batch: int) -> Operator
 
 def _parse(operator: int, document: dict[str, Any]) -> Operator:
     properties: dict[str, Any] = json.loads(document.get("operatorPropertiesJson") or "{}")
-    variables = properties.get("stateVariables", [])
+    found = {v["stateName"]: v for v in properties.get("stateVariables", [])}
+    kinds = {name: v["stateVariableType"] for name, v in found.items()}
     return Operator(
         id=operator,
         name=document["operatorInfo"]["operatorName"],
-        lists=frozenset(v["stateName"] for v in variables if v["stateVariableType"] == "ListState"),
-        variables={v["stateName"]: bool(v["ttlEnabled"]) for v in variables},
+        lists=frozenset(name for name, kind in kinds.items() if kind == "ListState"),
+        maps=frozenset(name for name, kind in kinds.items() if kind == "MapState"),
+        variables={
+            name: bool(v["ttlEnabled"]) for name, v in found.items() if kinds[name] != _TIMER
+        },
+        timers=next((name for name, kind in kinds.items() if kind == _TIMER), None),
     )
 
 

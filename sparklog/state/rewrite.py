@@ -108,7 +108,8 @@ def rewrite(
         with_: A function from a DataFrame with the columns partition_id, key and value, as Spark's
             reader `statestore` returns it, to a DataFrame with the same columns key and value. For
             a join {"left": function, "right": function}, or one of them; for transformWithState
-            {state variable: function}.
+            {state variable: function}, and "timers" for the timers. A list is one row per key,
+            whose value is the array of the list's values; an empty array removes the list.
         provider: "hdfs" or "rocksdb", for all operators; by default as before.
         partitions: The number of state partitions, for all operators; by default as before.
         template: A checkpoint of a changed query, which has run at least one batch there with any
@@ -132,7 +133,9 @@ def rewrite(
 
     Cost:
         Reads and writes the state once, and reads it once more for the report. Two Spark jobs for
-        each operator.
+        each operator, and one job for each function of a side of a join, a state variable or
+        timers: executors keep the returned rows in memory or on their disks until the state is
+        written.
 
     Examples:
         >>> from sparklog.checkpoint import history, rewrite

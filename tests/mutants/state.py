@@ -3,6 +3,8 @@
 from tests.mutants.mutant import mutant
 
 REWRITE = "state/test_rewrite.py"
+VARIABLES = "state/test_rewrite_variables.py"
+FOLLOWING = f"{VARIABLES}::test_families_that_follow_from_a_variable"
 
 MUTANTS = (
     mutant(
@@ -60,6 +62,104 @@ MUTANTS = (
         "found[counts, DEFAULT_STORE] = (",
         "_unused = (",
         f"{REWRITE}::test_the_rows_of_a_join",
+    ),
+    mutant(
+        "state-a-value-has-no-index-by-expiration",
+        "state/variables.py",
+        '(False, True): {"$ttl_": _TTL},',
+        "(False, True): {},",
+        f"{FOLLOWING}[value_ttl]",
+    ),
+    mutant(
+        "state-a-list-has-no-counter",
+        "state/variables.py",
+        '(True, False): {"$rowCounter_": _COUNT},',
+        "(True, False): {},",
+        f"{FOLLOWING}[list]",
+    ),
+    mutant(
+        "state-a-list-that-expires-has-no-index",
+        "state/variables.py",
+        '(True, True): {"$ttl_": _TTL, ',
+        "(True, True): {",
+        f"{FOLLOWING}[list_ttl]",
+    ),
+    mutant(
+        "state-a-list-has-no-least-expiration",
+        "state/variables.py",
+        '"$min_": _MIN, ',
+        "",
+        f"{FOLLOWING}[list_ttl]",
+    ),
+    mutant(
+        "state-a-list-that-expires-has-no-count",
+        "state/variables.py",
+        ', "$count_": _COUNT}',
+        "}",
+        f"{FOLLOWING}[list_ttl]",
+    ),
+    mutant(
+        "state-a-list-expires-with-its-last-value",
+        "state/variables.py",
+        '"array_min(entries',
+        '"array_max(entries',
+        f"{FOLLOWING}[list_ttl]",
+    ),
+    mutant(
+        "state-timers-have-no-index-by-time",
+        "state/variables.py",
+        "if is_timer:",
+        "if False:",
+        f"{FOLLOWING}[timers]",
+    ),
+    mutant(
+        "state-a-missing-part-of-a-key-is-accepted",
+        "state/variables.py",
+        "if is_timer or name in operator.maps:",
+        "if False:",
+        f"{FOLLOWING}[map]",
+    ),
+    mutant(
+        "state-a-missing-expiration-is-accepted",
+        "state/variables.py",
+        "elif expires:",
+        "elif False:",
+        f"{FOLLOWING}[value_ttl]",
+    ),
+    mutant(
+        "state-a-missing-expiration-in-a-list-is-accepted",
+        "state/variables.py",
+        'F.transform("value", _whole_value)',
+        'F.col("value")',
+        f"{FOLLOWING}[list_ttl]",
+    ),
+    mutant(
+        "state-a-null-list-is-dropped",
+        "state/variables.py",
+        '"entries IS NULL OR size(entries) > 0"',
+        '"size(entries) > 0"',
+        f"{FOLLOWING}[list]",
+    ),
+    mutant(
+        "state-an-empty-list-is-counted",
+        "state/variables.py",
+        'rows.where("size(entries) > 0").select',
+        "rows.select",
+        f"{FOLLOWING}[list]",
+    ),
+    mutant(
+        "state-values-of-a-list-are-in-another-order",
+        "state/variables.py",
+        'left["at"] < right["at"]',
+        'left["at"] > right["at"]',
+        f"{VARIABLES}::test_the_values_of_a_list_are_an_array_in_their_order",
+    ),
+    mutant(
+        "state-a-function-of-a-variable-runs-again",
+        "state/variables.py",
+        'rows.withColumn("entries", entries).localCheckpoint()',
+        'rows.withColumn("entries", entries)',
+        f"{VARIABLES}::test_families_follow_from_the_same_rows",
     ),
     mutant(
         "state-a-function-of-a-join-runs-again",

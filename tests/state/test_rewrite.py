@@ -185,8 +185,9 @@ def test_a_state_variable(spark: SparkSession, query: Query, tmp_path: Path) -> 
         for batch, rows in before.items()
     }
     goes_on(spark, tmp_path / "new", "transform_with_state", "rocksdb", expected)
-    with pytest.raises(InvalidRequestError, match="state variable last of operator 0 has a list"):
-        rewrite(path, tmp_path / "not", with_={"last": more_seen}, spark=spark)
+    message = "names timers, which transformWithState with time mode None doesn't have: use last, s"
+    with pytest.raises(InvalidRequestError, match=message):
+        rewrite(path, tmp_path / "not", with_={"timers": more_seen}, spark=spark)
     with pytest.raises(InvalidRequestError, match="needs RocksDB"):
         rewrite(path, tmp_path / "not", provider="hdfs", spark=spark)
 
