@@ -96,11 +96,12 @@ class OperatorState:
         return family_rules(self.operator, schema)
 
     def columns(self) -> dict[tuple[str, str], str]:
-        """Return {(store, family): the types of its key and value}."""
+        """Return {(store, family): the types of its key and value}. A list is named as such."""
+        lists = self.operator.lists
         return {
-            (schema.store, family.name): f"{family.key} -> {family.value}"
+            (schema.store, name): f"{each.key} -> {'list of ' if name in lists else ''}{each.value}"
             for schema in self.schemas
-            for family in schema.families.values()
+            for name, each in schema.families.items()
         }
 
     def families(self) -> list[tuple[str, str]]:

@@ -169,6 +169,13 @@ MUTANTS = (
         f"{REWRITE}::test_the_rows_of_a_join",
     ),
     mutant(
+        "state-a-list-is-taken-for-a-value",
+        "state/tables.py",
+        "{'list of ' if name in lists else ''}",
+        "",
+        f"{VARIABLES}::test_a_list_and_a_value_are_different",
+    ),
+    mutant(
         "state-nullable-columns-of-any-type",
         "state/functions.py",
         "if found != as_text:",
