@@ -8,8 +8,8 @@
     checkpoint.rewrite("/data/checkpoint", "/data/new", partitions=400)  # the state, changed
 
 Works with checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Only
-`rewrite`, `bootstrap` and `diff` need a Spark session. `history`, `verify`, `changes`, `fork` and
-`archive` also read checkpoints in a bucket.
+`rewrite`, `erase`, `bootstrap` and `diff` need a Spark session. `history`, `verify`, `changes`,
+`fork` and `archive` also read checkpoints in a bucket.
 
 Operations on a checkpoint:
 
@@ -17,7 +17,7 @@ Operations on a checkpoint:
 - `verify`: checks that it is complete; `repair`: removes damaged records
 - `fork`, `reset`: a new checkpoint, or the same checkpoint, as of an earlier batch
 - `convert`: import_ and export, from files to records and back
-- `rewrite`, `diff`, `bootstrap`: change, compare and begin state (sparklog/state)
+- `rewrite`, `erase`, `diff`, `bootstrap`: change, compare and begin state (sparklog/state)
 - `backup/`: archive and restore; `changes` with `change_feed/`
 
 Modules that they use:
@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from sparklog.state.change import RewrittenOperator
     from sparklog.state.comparison import FamilyDifference
     from sparklog.state.diff import Difference, diff
+    from sparklog.state.erase import Erased, erase
     from sparklog.state.rewrite import Rewritten, rewrite
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -68,6 +69,7 @@ else:
             "CheckpointReport": "sparklog.checkpoint.verify",
             "Converted": "sparklog.checkpoint.convert",
             "Difference": "sparklog.state.diff",
+            "Erased": "sparklog.state.erase",
             "FamilyDifference": "sparklog.state.comparison",
             "Forked": "sparklog.checkpoint.fork",
             "History": "sparklog.checkpoint.history",
@@ -80,6 +82,7 @@ else:
             "bootstrap": "sparklog.state.bootstrap",
             "changes": "sparklog.checkpoint.changes",
             "diff": "sparklog.state.diff",
+            "erase": "sparklog.state.erase",
             "export": "sparklog.checkpoint.convert",
             "fork": "sparklog.checkpoint.fork",
             "history": "sparklog.checkpoint.history",
@@ -100,6 +103,7 @@ __all__ = [
     "CheckpointReport",
     "Converted",
     "Difference",
+    "Erased",
     "FamilyDifference",
     "Forked",
     "History",
@@ -112,6 +116,7 @@ __all__ = [
     "bootstrap",
     "changes",
     "diff",
+    "erase",
     "export",
     "fork",
     "history",

@@ -60,6 +60,7 @@ class RewrittenOperator:
             order of the rows.
         hash_after: A hash of each state partition of the new checkpoint.
         columns: {family: its columns before and after}, if a template changes them.
+        families: {family: its rows before and after}, for families that functions changed.
         differences: In a dry run, the keys that functions changed, by family.
 
     Examples:
@@ -76,6 +77,7 @@ class RewrittenOperator:
     hash_before: list[int]
     hash_after: list[int]
     columns: dict[str, tuple[str, str]]
+    families: dict[str, tuple[int, int]]
     differences: list[FamilyDifference]
 
 
@@ -129,14 +131,15 @@ class StateChange:
         before = self._tables.digests(old)
         ids, after = self._tables.write(old, new, replaced)
         _check_kept(old, before, new, after, replaced.keys())
-        differences = []
         # A template can add families, which the original doesn't have.
-        compared = set(old.families()) & replaced.keys() if self._compares else ()
-        for store, family in sorted(compared):
-            name = store, family
-            counts = _rows_of(old, before, name), _rows_of(new, after, name)
-            given = self._tables.table(old, store, family)
-            differences.append(compare(operator, "/".join(name), given, replaced[name], counts))
+        counts = {
+            name: (_rows_of(old, before, name), _rows_of(new, after, name))
+            for name in sorted(set(old.families()) & replaced.keys())
+        }
+        differences = []
+        for name, rows in counts.items() if self._compares else ():
+            given = self._tables.table(old, *name)
+            differences.append(compare(operator, "/".join(name), given, replaced[name], rows))
         self._take_over(new)
         self._ids[operator] = [[part[s.store] for s in new.schemas] for part in ids]
         totals = [[sum_of(partition) for partition in each] for each in (before, after)]
@@ -148,6 +151,7 @@ class StateChange:
             hash_before=[each.hash for each in totals[0]],
             hash_after=[each.hash for each in totals[1]],
             columns=columns,
+            families={"/".join(name): rows for name, rows in counts.items()},
             differences=differences,
         )
 

@@ -25,7 +25,7 @@ from sparklog.state.variables import (
 
 StateFunction = Callable[[DataFrame], DataFrame]
 StateFunctions = StateFunction | Mapping[str, StateFunction]
-_SIDES: Final = ("left", "right")
+SIDES: Final = ("left", "right")
 
 
 def replaced_families(
@@ -44,7 +44,7 @@ def replaced_families(
     """
     operator = state.operator
     if operator.is_join:
-        return _of_join(tables, state, wanted, _named(functions, _SIDES, "a join"))
+        return _of_join(tables, state, wanted, _named(functions, SIDES, "a join"))
     if operator.is_transform:
         names = changeable_names(operator, wanted.operator)
         mode = "" if TIMERS in names else " with time mode None"
@@ -60,6 +60,11 @@ def replaced_families(
     )
     after = _checked(functions(before), expected, f"operator {operator.id}")
     return {(DEFAULT_STORE, DEFAULT_STORE): after}
+
+
+def rows_of_side(side: str) -> str:
+    """Return the store with the buffered rows of a side of a join."""
+    return f"{side}-keyWithIndexToValue"
 
 
 def _named(
@@ -102,7 +107,7 @@ def _of_join(
 ) -> Families:
     found: Families = {}
     for side, function in functions.items():
-        counts, rows = f"{side}-keyToNumValues", f"{side}-keyWithIndexToValue"
+        counts, rows = f"{side}-keyToNumValues", rows_of_side(side)
         before = tables.table(state, rows, DEFAULT_STORE)
         key = _struct(before, "key")
         count = _struct(tables.table(state, counts, DEFAULT_STORE), "value")

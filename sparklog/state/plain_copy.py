@@ -12,6 +12,8 @@ from typing import Any, Final
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.convert import export, import_
 from sparklog.checkpoint.files import Checkpoint, own_path
+from sparklog.checkpoint.log_backed.layout import RESET
+from sparklog.checkpoint.running_query import report_concurrent_cleanup
 from sparklog.checkpoint.spark_files.checksums import hadoop_name
 from sparklog.checkpoint.spark_files.metadata_logs import MetadataLogFile, read_metadata_log
 from sparklog.checkpoint.staged_checkpoint import FORK, staged_checkpoint
@@ -44,6 +46,52 @@ class PlainCopy:
     target: str
     place: str
     publish: Callable[[], None]
+
+
+@contextlib.contextmanager
+def plain_fork(
+    source: Path,
+    target: Path,
+    *,
+    to: int | None,
+    scratch: Path | None,
+    storage_options: Mapping[str, Any] | None,
+    fs: FileSystem,
+    clock: Clock,
+) -> Iterator[tuple[Batches, int, PlainCopy]]:
+    """Yield a checkpoint's batches, a batch that its query can continue after, and a copy.
+
+    Args:
+        source: The checkpoint.
+        target: The new checkpoint.
+        to: The batch; None for the newest.
+        scratch: The directory of the copy for a target in a bucket.
+        storage_options: Options of fsspec for checkpoints in a bucket.
+        fs: The file system of the checkpoints.
+        clock: The current time in milliseconds since the epoch.
+
+    Raises:
+        InvalidRequestError: The target exists, the query can't continue after the batch, or a reset
+            of the checkpoint is unfinished.
+        LogLockedError: The query removes files that the batch needs.
+    """
+    options = storage_options or {}
+    with report_concurrent_cleanup(source):
+        checkpoint = Checkpoint.open(source, fs, needs_id=True, storage_options=options)
+        if checkpoint.exists(RESET):
+            # The copy would not have the request, and the sink would drop its next batches.
+            raise InvalidRequestError(
+                f"{checkpoint.path}: a reset of the checkpoint is unfinished: run the same reset "
+                "again first",
+                path=checkpoint.path,
+            )
+        batches = Batches(checkpoint)
+        batch = reachable_batch(batches, to)
+        copying = plain_copy(
+            batches, batch, target, scratch=scratch, storage_options=options, fs=fs, clock=clock
+        )
+        with copying as copy:
+            yield batches, batch, copy
 
 
 @contextlib.contextmanager

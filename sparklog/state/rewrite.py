@@ -15,14 +15,12 @@ from pyspark.sql import SparkSession
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.log_backed.layout import RESET
-from sparklog.checkpoint.running_query import report_concurrent_cleanup
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.state.change import PROVIDERS, RewrittenOperator, StateChange
 from sparklog.state.functions import StateFunctions
-from sparklog.state.plain_copy import plain_copy, plain_view, reachable_batch
+from sparklog.state.plain_copy import plain_fork, plain_view, reachable_batch
 from sparklog.state.tables import StateTables
 from sparklog.state.template import Template, check_operators
 
@@ -146,26 +144,15 @@ def rewrite(
     watch = stopwatch()
     _check_change(with_, provider, partitions, template)
     tables = StateTables(spark)
-    with report_concurrent_cleanup(source), contextlib.ExitStack() as stack:
-        checkpoint = Checkpoint.open(
-            source, fs, needs_id=True, storage_options=storage_options or {}
-        )
-        if checkpoint.exists(RESET):
-            # The copy would not have the request, and the sink would drop its next batches.
-            raise InvalidRequestError(
-                f"{checkpoint.path}: a reset of the checkpoint is unfinished: run the same reset "
-                "again first",
-                path=checkpoint.path,
-            )
-        batches = Batches(checkpoint)
-        batch = reachable_batch(batches, to)
-        if with_ is not None and operator not in batches.operators:
-            raise InvalidRequestError(_no_operator(checkpoint.path, operator, batches.operators))
-        copying = plain_copy(
-            batches, batch, target, scratch=scratch, storage_options=storage_options, fs=fs,
+    with contextlib.ExitStack() as stack:
+        fork = plain_fork(
+            source, target, to=to, scratch=scratch, storage_options=storage_options, fs=fs,
             clock=clock,
         )  # fmt: skip
-        copy = stack.enter_context(copying)
+        batches, batch, copy = stack.enter_context(fork)
+        checkpoint = batches.checkpoint
+        if with_ is not None and operator not in batches.operators:
+            raise InvalidRequestError(_no_operator(checkpoint.path, operator, batches.operators))
         changed = None
         if template is not None:
             model = Batches(Checkpoint.open(template, fs, storage_options=storage_options or {}))
