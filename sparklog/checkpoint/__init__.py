@@ -8,8 +8,8 @@
     checkpoint.rewrite("/data/checkpoint", "/data/new", partitions=400)  # the state, changed
 
 Works with checkpoints of Spark's own manager (files) and of sparklog's (records of a log dir). Only
-`rewrite`, `erase`, `bootstrap` and `diff` need a Spark session. `history`, `verify`, `changes`,
-`fork` and `archive` also read checkpoints in a bucket.
+`rewrite`, `erase`, `bootstrap`, `rebuild` and `diff` need a Spark session. `history`, `verify`,
+`changes`, `fork` and `archive` also read checkpoints in a bucket.
 
 Operations on a checkpoint:
 
@@ -17,7 +17,7 @@ Operations on a checkpoint:
 - `verify`: checks that it is complete; `repair`: removes damaged records
 - `fork`, `reset`: a new checkpoint, or the same checkpoint, as of an earlier batch
 - `convert`: import_ and export, from files to records and back
-- `rewrite`, `erase`, `diff`, `bootstrap`: change, compare and begin state (sparklog/state)
+- `rewrite`, `erase`, `bootstrap`, `rebuild`, `diff`: change, begin and compare state (sparklog/state)
 - `backup/`: archive and restore; `changes` with `change_feed/`
 
 Modules that they use:
@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from sparklog.state.comparison import FamilyDifference
     from sparklog.state.diff import Difference, diff
     from sparklog.state.erase import Erased, erase
+    from sparklog.state.rebuild import Rebuilt, rebuild
     from sparklog.state.rewrite import Rewritten, rewrite
 else:
     __getattr__, __dir__ = lazy_exports(
@@ -73,6 +74,7 @@ else:
             "FamilyDifference": "sparklog.state.comparison",
             "Forked": "sparklog.checkpoint.fork",
             "History": "sparklog.checkpoint.history",
+            "Rebuilt": "sparklog.state.rebuild",
             "Reset": "sparklog.checkpoint.reset",
             "Restored": "sparklog.checkpoint.backup.restoring",
             "Rewritten": "sparklog.state.rewrite",
@@ -88,6 +90,7 @@ else:
             "history": "sparklog.checkpoint.history",
             "import_": "sparklog.checkpoint.convert",
             "list_points": "sparklog.checkpoint.backup.restoring",
+            "rebuild": "sparklog.state.rebuild",
             "reset": "sparklog.checkpoint.reset",
             "restore": "sparklog.checkpoint.backup.restoring",
             "rewrite": "sparklog.state.rewrite",
@@ -107,6 +110,7 @@ __all__ = [
     "FamilyDifference",
     "Forked",
     "History",
+    "Rebuilt",
     "Reset",
     "Restored",
     "Rewritten",
@@ -122,6 +126,7 @@ __all__ = [
     "history",
     "import_",
     "list_points",
+    "rebuild",
     "reset",
     "restore",
     "rewrite",

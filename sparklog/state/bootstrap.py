@@ -131,7 +131,7 @@ def bootstrap(
     with contextlib.ExitStack() as stack:
         frame = stack.enter_context(_over_history(query, from_))
         location, path = stack.enter_context(_place_beside(target, fs, options))
-        progress = _run(frame, location, output_mode)
+        progress = run_query(frame, location, output_mode, availableNow=True)
         batches = Batches(Checkpoint.open(path, fs, storage_options=options))
         if progress is None or not batches.committed:
             raise InvalidRequestError("the history is empty: the query had nothing to read")
@@ -212,25 +212,26 @@ def _place_beside(
             store.delete([listed.name for listed in store.list()])
 
 
-def _run(query: DataFrame, location: str, output_mode: str) -> Mapping[str, Any] | None:
-    """Run a query over all that its sources have now; return its last progress.
+def run_query(
+    query: DataFrame, location: str, output_mode: str, **trigger: bool
+) -> Mapping[str, Any] | None:
+    """Run a query until it has read what its trigger gives it; return its last progress.
 
     Raises:
         InvalidRequestError: The query can't be started, or fails.
     """
     writer = query.writeStream.format("noop").option("checkpointLocation", location)
     try:
-        running = writer.outputMode(output_mode).trigger(availableNow=True).start()
+        running = writer.outputMode(output_mode).trigger(**trigger).start()
         try:
             while not running.awaitTermination(_POLL_S) and not _has_read_all(running):
                 pass
-            progress = running.lastProgress
+            return running.lastProgress
         finally:
             running.stop()
     except PySparkException as error:
         first = str(error).strip().partition("\n")[0]
         raise InvalidRequestError(f"the query can't read the history: {first}") from error
-    return progress
 
 
 def _has_read_all(running: StreamingQuery) -> bool:

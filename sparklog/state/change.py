@@ -24,6 +24,7 @@ from sparklog.state.comparison import FamilyDifference, compare
 from sparklog.state.functions import StateFunctions, replaced_families
 from sparklog.state.plain_copy import edit_metadata_log
 from sparklog.state.tables import (
+    FORMAT,
     PROVIDER,
     Digest,
     OperatorState,
@@ -110,18 +111,25 @@ class StateChange:
         self._batches, self._template, self._compares = Batches(copy), template, compares
         self._ids: dict[int, list[list[str]]] = {}
 
-    def write(self, operator: int, functions: StateFunctions | None) -> RewrittenOperator | None:
+    def write(
+        self, operator: int, functions: StateFunctions | None, origin: OperatorState | None = None
+    ) -> RewrittenOperator | None:
         """Write the state of an operator. Returns None without a change.
+
+        Args:
+            operator: The number of the operator.
+            functions: Change the rows.
+            origin: The state to read; by default that of the copy.
 
         Raises:
             InvalidRequestError: The state can't be changed in this way.
             DataCorruptionError: A row is in the wrong partition, or got lost.
         """
-        changes = (functions, self._provider, self._partitions, self._template)
+        changes = (functions, self._provider, self._partitions, self._template, origin)
         if all(change is None for change in changes):
             return None
         root = f"file:{self._copy.path}"
-        old = operator_state(self._batches, operator, self._batch, root)
+        old = origin or operator_state(self._batches, operator, self._batch, root)
         wanted = old if self._template is None else self._template.state(old)
         new = self._new_state(wanted, root)
         replaced = {}
@@ -156,7 +164,8 @@ class StateChange:
         )
 
     def _new_state(self, old: OperatorState, root: str) -> OperatorState:
-        conf = {**old.conf, **_WRITING}
+        format = "1" if self._batches.commit(self._batch).state_ids is None else "2"
+        conf = {**old.conf, **_WRITING, FORMAT: format}
         if self._provider is not None:
             conf[PROVIDER] = PROVIDERS[self._provider]
         has_families = any(schema.has_families for schema in old.schemas)
@@ -169,7 +178,10 @@ class StateChange:
         rules = [rule for schema in old.schemas for rule in old.rules(schema).values()]
         is_in_one = all(rule.columns == 0 for rule in rules)
         count = old.partitions if self._partitions is None or is_in_one else self._partitions
-        return replace(old, root=f"{root}/{_NEW}", conf=conf, partitions=count, ids={})
+        version = self._batch + 1
+        return replace(
+            old, root=f"{root}/{_NEW}", version=version, conf=conf, partitions=count, ids={}
+        )
 
     def _take_over(self, new: OperatorState) -> None:
         """Put the new state files into the place of the old ones."""

@@ -104,11 +104,22 @@ def plain_copy(
     storage_options: Mapping[str, Any] | None,
     fs: FileSystem,
     clock: Clock,
+    is_log_backed: bool | None = None,
 ) -> Iterator[PlainCopy]:
     """Copy a checkpoint as of a batch, for a new checkpoint.
 
     The copy is in a directory beside the target; for a target in a bucket it is in a directory of
     `scratch`. The directory is removed at the end.
+
+    Args:
+        source: The batches of the checkpoint.
+        batch: The batch.
+        target: The new checkpoint.
+        scratch: The directory of the copy for a target in a bucket.
+        storage_options: Options of fsspec for a target in a bucket.
+        fs: The file system of the copy.
+        clock: The current time in milliseconds since the epoch.
+        is_log_backed: Whether a local target becomes log-backed; by default if the source is.
 
     Raises:
         InvalidRequestError: The target exists.
@@ -133,7 +144,7 @@ def plain_copy(
         plain = _plain(source, batch, staged.directory, f"file:{path}", fs, clock)
 
         def publish() -> None:
-            if source.checkpoint.is_log_backed:
+            if source.checkpoint.is_log_backed if is_log_backed is None else is_log_backed:
                 import_(staged.directory, fs=fs, clock=clock)
             staged.publish()
 
@@ -153,8 +164,7 @@ def plain_view(
         fs: The file system of the copy.
         clock: The current time in milliseconds since the epoch.
     """
-    parent = own_path(tempfile.gettempdir() if scratch is None else scratch)
-    with staged_checkpoint(fs, os.path.join(parent, "sparklog-state"), FORK) as staged:
+    with staged_checkpoint(fs, scratch_name(scratch), FORK) as staged:
         yield _plain(source, batch, staged.directory, None, fs, clock)
 
 
@@ -188,6 +198,12 @@ def check_free(
         open_new_store(url, storage_options)
     elif fs.exists(path := own_path(target)):
         raise InvalidRequestError(f"{path} exists already: choose a new directory", path=path)
+
+
+def scratch_name(scratch: Path | None) -> str:
+    """Return the path by which temporary directories are named."""
+    parent = own_path(tempfile.gettempdir() if scratch is None else scratch)
+    return os.path.join(parent, "sparklog-state")
 
 
 def reachable_batch(batches: Batches, batch: int | None) -> int:

@@ -183,8 +183,16 @@ class StateTables:
 
     def digests(self, state: OperatorState) -> list[list[Digest]]:
         """Return the digest of each partition and family. Reads all of the state."""
-        found = json.loads(self._call("digests", self._session(), state.plan()))
+        found = json.loads(self._call("digests", self._session(), state.plan(), False))
         return [[Digest(*family) for family in partition] for partition in found]
+
+    def digests_or_faults(self, state: OperatorState) -> list[list[Digest] | str]:
+        """Return the same, and for a partition that can't be read why."""
+        found = json.loads(self._call("digests", self._session(), state.plan(), True))
+        return [
+            each if isinstance(each, str) else [Digest(*family) for family in each]
+            for each in found
+        ]
 
     def write(
         self,

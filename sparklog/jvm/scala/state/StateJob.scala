@@ -1,6 +1,7 @@
 package sparklog.state
 
 import scala.jdk.CollectionConverters._
+import scala.util.control.NonFatal
 
 import org.apache.spark.{SparkException, TaskContext}
 import org.apache.spark.sql.catalyst.InternalRow
@@ -105,10 +106,14 @@ private[state] object StateJob {
     }
   }
 
-  def digest(plan: StatePlan)(rows: Iterator[StateRow]): IndexedSeq[Digest] = {
+  /** Return the digests of a partition, or, if that is wanted, why it can't be read. */
+  def digest(plan: StatePlan, tolerant: Boolean)(
+      rows: Iterator[StateRow]): Either[String, IndexedSeq[Digest]] = {
     val digests = plan.families.map(new Digest(_))
-    rows.foreach(row => digests(row.family).add(row))
-    digests
+    try {
+      rows.foreach(row => digests(row.family).add(row))
+      Right(digests)
+    } catch { case NonFatal(error) if tolerant => Left(error.toString) }
   }
 
   def numbers(digests: IndexedSeq[Digest]): java.util.List[java.util.List[Long]] =

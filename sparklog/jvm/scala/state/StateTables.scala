@@ -47,13 +47,17 @@ object StateTables {
     )
   }
 
-  /** Return rows and hash of each partition of a family, as JSON: [[[rows, hash], ...], ...]. */
-  def digests(spark: SparkSession, planJson: String): String = {
+  /**
+   * Return rows and hash of each partition of a family, as JSON: [[[rows, hash], ...], ...].
+   *
+   * @param tolerant return the reason as text for a partition that can't be read
+   */
+  def digests(spark: SparkSession, planJson: String, tolerant: Boolean): String = {
     val (plan, conf, hadoop) = parsed(spark, planJson)
     val all = plan.families.indices.toSet
     val rows = new StateRows(spark.sparkContext, plan, all, conf, hadoop)
-    val found = spark.sparkContext.runJob(rows, StateJob.digest(plan) _)
-    mapper.writeValueAsString(found.map(StateJob.numbers).toSeq.asJava)
+    val found = spark.sparkContext.runJob(rows, StateJob.digest(plan, tolerant) _)
+    mapper.writeValueAsString(found.map(_.fold(identity, StateJob.numbers)).toSeq.asJava)
   }
 
   /**
