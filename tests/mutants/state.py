@@ -4,6 +4,7 @@ from tests.mutants.mutant import mutant
 
 REWRITE = "state/test_rewrite.py"
 VARIABLES = "state/test_rewrite_variables.py"
+REBUILD = "state/test_rebuild.py"
 FOLLOWING = f"{VARIABLES}::test_families_that_follow_from_a_variable"
 
 MUTANTS = (
@@ -37,8 +38,8 @@ MUTANTS = (
     ),
     mutant(
         "state-a-stale-checksum-stays",
-        "state/change.py",
-        "remove_all(self._fs, self._copy.real(hadoop_name(path)))",
+        "state/plain_copy.py",
+        "remove_all(copy.fs, copy.real(hadoop_name(path)))",
         "pass",
         f"{REWRITE}::test_moved_state",
     ),
@@ -188,5 +189,47 @@ MUTANTS = (
         "if here != there\n",
         "if here.rows != there.rows\n",
         f"{REWRITE}::test_equal_rows_with_other_values",
+    ),
+    mutant(
+        "state-a-rebuilt-state-that-differs-is-taken",
+        "state/rebuild.py",
+        "if wrong or len(old) != len(new):",
+        "if len(old) != len(new):",
+        f"{REBUILD}::test_what_is_refused",
+    ),
+    mutant(
+        "state-nothing-is-lost-and-all-is-rebuilt",
+        "state/rebuild.py",
+        "    if not found:",
+        "    if found is None:",
+        f"{REBUILD}::test_what_is_refused",
+    ),
+    mutant(
+        "state-another-query-rebuilds",
+        "state/rebuild.py",
+        "if again.operators != plain.operators:",
+        "if len(again.operators) > len(plain.operators):",
+        f"{REBUILD}::test_what_is_refused",
+    ),
+    mutant(
+        "state-a-lost-schema-stays-lost",
+        "state/rebuild.py",
+        'and path.endswith("/_metadata/schema")',
+        "and False",
+        f"{REBUILD}::test_damage[remove_the_schema-lost1-1]",
+    ),
+    mutant(
+        "state-a-damaged-partition-ends-the-comparison",
+        "jvm/scala/state/StateJob.scala",
+        "case NonFatal(error) if tolerant =>",
+        "case NonFatal(error) if !tolerant =>",
+        f"{REBUILD}::test_damage[truncate-lost0-1]",
+    ),
+    mutant(
+        "state-rebuilt-rows-have-the-version-of-the-replay",
+        "state/change.py",
+        "version = self._batch + 1",
+        "version = old.version",
+        f"{REBUILD}::test_damage[truncate-lost0-1]",
     ),
 )
