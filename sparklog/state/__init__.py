@@ -6,6 +6,7 @@ through sparklog's jar.
 - `rewrite`: a fork with changed state, or with state in another provider; `change`: writes the
 state and the files that must agree with it; `functions`: the functions of users; `variables`:
 the state variables and timers of transformWithState that functions change
+- `bootstrap`: a new checkpoint with the state that a query has after a history
 - `template`: the checkpoint of a changed query
 - `diff`: compares the state of two checkpoints; `comparison`: compares the rows of a family
 - `tables`: reads and writes the state of an operator, by the jar; `operators`: which columns of a

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, Final
 
+from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
@@ -229,8 +230,10 @@ def run_query(
             return running.lastProgress
         finally:
             running.stop()
-    except PySparkException as error:
-        first = str(error).strip().partition("\n")[0]
+    except (PySparkException, Py4JJavaError) as error:  # Py4J's: the file system of the place fails
+        java = getattr(error, "java_exception", None)
+        text = str(error) if java is None else java.toString()
+        first = text.strip().partition("\n")[0]
         raise InvalidRequestError(f"the query can't read the history: {first}") from error
 
 

@@ -3,7 +3,7 @@
 import json
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 import sparklog
 from sparklog.checkpoint import (
+    CheckpointKind,
     archive,
     changes,
     export,
@@ -26,6 +27,7 @@ from sparklog.checkpoint import (
     verify,
 )
 from sparklog.errors import InvalidRequestError
+from sparklog.tiered import open_store
 from tests.depth import DEPTH
 from tests.paths import ROOT
 from tests.spark.conftest import environment
@@ -127,6 +129,59 @@ def test_a_query_goes_on_with_other_state(
         log.append("in", pa.table({"key": keys, "value": keys}))
     query(source, sink, moved.replace("s3://", "s3a://"), RUNS)
     assert last_totals(sink) == {key: str(2 * int(count)) for key, count in before.items()}
+
+
+def test_a_query_begins_with_the_state_of_a_history(
+    query: Query, tmp_path: Path, s3: S3Server, provider: dict[str, str], kept: dict[str, str]
+) -> None:
+    """The checkpoint is in runs. Objects of the history's own checkpoint are removed."""
+    bucket, closed, options = s3.bucket(), s3.bucket(), s3.options()
+    conf = {
+        **s3a_conf(s3), "spark.sql.shuffle.partitions": "2", **provider, **kept,
+        f"spark.hadoop.fs.s3a.bucket.{closed.removeprefix('s3://')}.secret.key": "wrong",
+    }  # fmt: skip
+    calls = [
+        {"target": f"{bucket}/failing", "options": options, "fails": True},
+        {"target": f"{bucket}/other", "options": s3.options(secret="wrong")},
+        {"target": f"{closed}/new", "options": options},
+        {"target": f"{bucket}/new", "options": options},
+        {"target": f"{bucket}/new", "options": options, "fails": True},
+    ]
+    failing, unauthorized, denied, made, again = bootstrapped(tmp_path, conf, calls)
+    assert "InvalidRequestError: the query can't read the history" in failing
+    assert "row 69" in failing
+    assert unauthorized.startswith("StorageUnavailableError: ")
+    assert "InvalidRequestError: the query can't read the history" in denied
+    assert made == (
+        f"{bucket}/new has the state of the history (7 rows); its query continues with batch 1"
+    )
+    assert "exists already: choose a new location" in again
+    names = [listed.name for listed in open_store(bucket, options).list()]
+    assert {name.partition("/")[0] for name in names} == {"new"}
+    assert open_store(closed, options).list() == []
+    assert history(f"{bucket}/new", storage_options=options).kind is CheckpointKind.IN_RUNS
+    source, sink = tmp_path / "source", tmp_path / "sink"
+    with sparklog.open(source, "rw") as log:
+        log.create_topic("in")
+        keys = [f"k{n % 7}" for n in range(210)]
+        log.append("in", pa.table({"key": keys, "value": keys}))
+    query(source, sink, f"{bucket}/new".replace("s3://", "s3a://"), RUNS)
+    assert last_totals(sink) == {f"k{k}": "40" for k in range(7)}
+
+
+def bootstrapped(
+    directory: Path, conf: dict[str, str], calls: Sequence[dict[str, Any]]
+) -> list[str]:
+    """Call `bootstrap` in a process of its own. Return the results."""
+    (directory / "conf.json").write_text(json.dumps(conf))
+    (directory / "calls.json").write_text(json.dumps(calls))
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.state.s3_bootstrap", "conf.json", "calls.json"],
+        cwd=directory, env=environment(), capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
+    results: list[str] = json.loads(done.stdout.splitlines()[-1])
+    return results
 
 
 def last_totals(path: Path) -> dict[str, str]:
