@@ -93,7 +93,7 @@ ERASED_SEEDS: Final = by_depth(small=3, ci=10, all=200)
 ERASED_CRASHES: Final = by_depth(small=24, ci=40, all=10_000)
 # Drivers of an application that are killed one after the other; a JVM start each.
 DRIVER_KILLS: Final = by_depth(small=1, ci=1, all=5)
-# Processes that rewrite state and are killed; a JVM start each.
+# Processes that rewrite state or create it from a history, and are killed; a JVM start each.
 REWRITE_KILLS: Final = by_depth(small=1, ci=1, all=30)
 # A service at work that is killed when so many objects are in the bucket.
 SERVICE_KILLS_AT: Final = by_depth(small=(22,), ci=(1, 40), all=(1, 10, 22, 40))

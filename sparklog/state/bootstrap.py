@@ -130,23 +130,26 @@ def bootstrap(
     options = storage_options or {}
     check_free(target, fs, options)
     with contextlib.ExitStack() as stack:
-        frame = stack.enter_context(_over_history(query, from_))
-        location, path = stack.enter_context(_place_beside(target, fs, options))
-        progress = run_query(frame, location, output_mode, availableNow=True)
-        batches = Batches(Checkpoint.open(path, fs, storage_options=options))
-        if progress is None or not batches.committed:
-            raise InvalidRequestError("the history is empty: the query had nothing to read")
-        if not batches.operators:
-            raise InvalidRequestError("the query keeps no state, so it needs no bootstrap")
-        batch = reachable_batch(batches, None)
-        copying = plain_copy(
-            batches, batch, target, scratch=scratch, storage_options=options, fs=fs, clock=clock
-        )
-        copy = stack.enter_context(copying)
-        if from_ is not None:
-            _forget_sources(copy.checkpoint, batch)
+        with (
+            _over_history(query, from_) as frame,
+            _place_beside(target, fs, options) as (location, path),
+        ):
+            progress = run_query(frame, location, output_mode, availableNow=True)
+            batches = Batches(Checkpoint.open(path, fs, storage_options=options))
+            if progress is None or not batches.committed:
+                raise InvalidRequestError("the history is empty: the query had nothing to read")
+            if not batches.operators:
+                raise InvalidRequestError("the query keeps no state, so it needs no bootstrap")
+            batch = reachable_batch(batches, None)
+            watermark_ms = batches.commit(batch).next_watermark_ms
+            copying = plain_copy(
+                batches, batch, target, scratch=scratch, storage_options=options, fs=fs, clock=clock
+            )
+            copy = stack.enter_context(copying)
+            if from_ is not None:
+                _forget_sources(copy.checkpoint, batch)
+        # The place of the history is removed by now, so no kill leaves it beside a new checkpoint.
         copy.publish()
-        watermark_ms = batches.commit(batch).next_watermark_ms
     return Bootstrapped(
         path=copy.target,
         batch=batch,

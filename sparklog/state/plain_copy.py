@@ -39,7 +39,7 @@ class PlainCopy:
         checkpoint: The copy.
         target: The path or URL of the checkpoint that the copy becomes.
         place: The URL of the checkpoint in operators' metadata.
-        publish: Makes the copy the target.
+        publish: Makes the copy the target. It doesn't need the source any more.
     """
 
     checkpoint: Checkpoint
@@ -140,11 +140,13 @@ def plain_copy(
             yield PlainCopy(plain, url, f"file:{plain.path}", put)
         return
     path = own_path(target)
+    if is_log_backed is None:
+        is_log_backed = source.checkpoint.is_log_backed
     with staged_checkpoint(fs, path, FORK) as staged:
         plain = _plain(source, batch, staged.directory, f"file:{path}", fs, clock)
 
         def publish() -> None:
-            if source.checkpoint.is_log_backed if is_log_backed is None else is_log_backed:
+            if is_log_backed:
                 import_(staged.directory, fs=fs, clock=clock)
             staged.publish()
 

@@ -1,7 +1,8 @@
-"""Processes that rewrite state and are killed: the new checkpoint is complete, or not there."""
+"""Processes that are killed while they create state: the checkpoint is complete, or absent."""
 
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -10,8 +11,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
 
-from sparklog.checkpoint import diff, rewrite, verify
+from sparklog.checkpoint import Bootstrapped, bootstrap, diff, rewrite, verify
 from tests import depth
 from tests.paths import ROOT
 from tests.spark.conftest import environment
@@ -32,11 +34,31 @@ for number in itertools.count():
     rewrite(sys.argv[1], f"{sys.argv[2]}-{number}", provider="rocksdb", partitions=3, spark=spark)
 """
 
+BOOTSTRAP = """
+import itertools, sys
+from tests.spark.conftest import build_session
+from tests.state.test_rewrite_kills import seeded
+import sparklog
+spark = build_session()
+sparklog.enable(spark)
+seeded(spark, sys.argv[2] + "-first")
+print("started", flush=True)
+for number in itertools.count():
+    seeded(spark, f"{sys.argv[2]}-{number}")
+"""
 
-def killed(checkpoint: Path, target: Path, after_s: float) -> None:
-    """Rewrite the checkpoint again and again, until the process and its JVM are killed."""
+
+def seeded(spark: SparkSession, target: str | Path) -> Bootstrapped:
+    history = spark.range(100).withColumn("k", F.col("id") % 20)
+    return bootstrap(
+        target, lambda rows: rows.groupBy("k").count(), from_=history, output_mode="update"
+    )
+
+
+def killed(writer: str, checkpoint: Path, target: Path, after_s: float) -> None:
+    """Create checkpoints, until the process and its JVM are killed."""
     with subprocess.Popen(
-        [sys.executable, "-c", WRITER, checkpoint, target],
+        [sys.executable, "-c", writer, checkpoint, target],
         cwd=ROOT, env=environment(), stdout=subprocess.PIPE, start_new_session=True, text=True,
     ) as process:  # fmt: skip
         try:
@@ -54,7 +76,7 @@ def test_kills(spark: SparkSession, tmp_path: Path) -> None:
     for number in range(depth.REWRITE_KILLS):
         place = tmp_path / str(number)
         place.mkdir()
-        killed(path, place / "new", rng.uniform(0.2, 3))
+        killed(WRITER, path, place / "new", rng.uniform(0.2, 3))
         complete = [each for each in place.iterdir() if not each.name.startswith(".")]
         assert complete, "it was killed before it rewrote anything"
         for each in complete:
@@ -65,4 +87,25 @@ def test_kills(spark: SparkSession, tmp_path: Path) -> None:
         for left in [each for each in place.iterdir() if each.name.startswith(".")]:
             target = place / left.name[1:].rpartition(".")[0]
             rewrite(path, target, provider="rocksdb", spark=spark)
+            assert not left.exists()
+
+
+def test_kills_of_a_bootstrap(spark: SparkSession, tmp_path: Path) -> None:
+    rng = random.Random(2)
+    own = session(spark, "hdfs", None)
+    for number in range(depth.REWRITE_KILLS):
+        place = tmp_path / str(number)
+        place.mkdir()
+        killed(BOOTSTRAP, place, place / "new", rng.uniform(0.2, 3))
+        complete = [each for each in place.iterdir() if not each.name.startswith(".")]
+        assert all(verify(each).ok for each in complete)
+        last = max(complete, key=lambda each: each.stat().st_mtime)
+        assert diff(place / "new-first", last, spark=spark).is_equal
+        # What was left is removed by the next call for the same target, with the history's state.
+        for left in [each for each in place.iterdir() if each.name.startswith(".")]:
+            target = place / left.name[1:].rpartition(".")[0]
+            if target.exists():  # it was killed after the checkpoint was complete
+                assert not list(left.rglob("*/offsets"))
+                shutil.rmtree(target)
+            assert seeded(own, target).rows == [20]
             assert not left.exists()
