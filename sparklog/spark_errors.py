@@ -11,6 +11,7 @@ import copy
 import functools
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from types import FunctionType
@@ -25,6 +26,23 @@ _Cause = Callable[[SparklogError], SparklogError | None]
 _LOGGER: Final = logging.getLogger("sparklog.spark")
 _HIDE: Final = "SPARK_HIDE_TRACEBACK"  # Source: pyspark.util.handle_worker_exception
 _SPECIAL: Final = ("__call__", "__reduce__")
+_LAST_FRAME: Final = re.compile(r'  File "(.+)", line (\d+), in .+\n(?:    .*\n)*(\S.*)')
+
+
+def brief(error: Exception) -> str:
+    """Return what failed, in one line, from an error of Spark or of a function that Spark calls.
+
+    Spark's messages continue with plans and stack traces. If the error is one of a function in a
+    Python worker, its message is preceded by the worker's traceback: then the line has the
+    function's own error, with the file and the line.
+    """
+    java = getattr(error, "java_exception", None)  # of an error that Spark does not convert
+    text = (str(error) if java is None else str(java.toString())).strip()
+    frames = _LAST_FRAME.findall(text)
+    if frames:
+        file, line, message = frames[-1]
+        return f"{message} ({file}, line {line})"
+    return text.partition("\n")[0]
 
 
 def in_worker(cls: type[_Class]) -> type[_Class]:

@@ -13,7 +13,7 @@ import pytest
 
 from sparklog.errors import OffsetOutOfRangeError, SparklogError, UnknownTopicError
 from sparklog.source.stream import RefusedStreamReader
-from sparklog.spark_errors import in_driver, in_worker
+from sparklog.spark_errors import brief, in_driver, in_worker
 from tests.paths import ROOT
 
 HIDE = "SPARK_HIDE_TRACEBACK"
@@ -120,3 +120,28 @@ def test_a_refused_stream_raises_whichever_call_is_the_first() -> None:
         with pytest.raises(SparklogError, match=r"^no$"):
             call()
     reader.stop()  # which Spark calls at the end
+
+
+WORKERS = """[STREAM_FAILED] Query terminated: An exception was thrown from the Python worker:
+Traceback (most recent call last):
+  File "/lib/pandas.py", line 3, in apply
+    return function(row)
+           ^^^^^^^^^^^^^
+  File "/home/me/orders.py", line 12, in total
+    return {}["euro"]
+KeyError: 'euro'
+ SQLSTATE: 38000
+=== Streaming Query ===
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (WORKERS, "KeyError: 'euro' (/home/me/orders.py, line 12)"),
+        ("[NO_COLUMN] No column n.\n'Project [n]\n+- Relation", "[NO_COLUMN] No column n."),
+        ("", ""),
+    ],
+)
+def test_an_error_in_a_line(text: str, line: str) -> None:
+    assert brief(ValueError(text)) == line

@@ -27,7 +27,9 @@ ARGUMENTS: Final = {
     "checkpoint archive": (
         _CHECKPOINT, f"{_ARCHIVE} Each query needs its own URL, which the first call creates.",
     ),
+    "checkpoint bootstrap": (_NEW_CHECKPOINT,),
     "checkpoint diff": (_CHECKPOINT, _OTHER_CHECKPOINT),
+    "checkpoint erase": (_CHECKPOINT, _NEW_CHECKPOINT),
     "checkpoint export": (_CHECKPOINT,),
     "checkpoint fork": (_CHECKPOINT, _NEW_CHECKPOINT),
     "checkpoint history": (_CHECKPOINT,),

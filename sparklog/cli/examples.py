@@ -11,7 +11,15 @@ EXAMPLES: Final = {
         "/data/checkpoint s3://bucket/points --log /data/log",
         "/data/checkpoint s3://bucket/points --batch 41 --keyring /etc/sparklog/keys.json",
     ),
+    "checkpoint bootstrap": (
+        "/data/seeded --query orders:per_customer",
+        "/data/seeded --query orders:per_customer --from orders:table --output-mode update",
+    ),
     "checkpoint diff": ("/data/checkpoint /data/try", "/data/checkpoint /data/try --batch 41"),
+    "checkpoint erase": (
+        "/data/checkpoint /data/erased --where 'key.customer = 17' --dry-run",
+        "/data/checkpoint /data/erased --where 'value.customer = 17' --archive s3://bucket/points",
+    ),
     "checkpoint export": ("/data/checkpoint",),
     "checkpoint fork": (
         "/data/checkpoint /data/try --to 2 --log /data/log --new-log /data/try-log",

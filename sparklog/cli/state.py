@@ -1,10 +1,9 @@
-"""`sparklog checkpoint rewrite` and `diff`: change and compare state, by Spark on this machine."""
+"""Commands of `sparklog checkpoint` that read and write state, by Spark on this machine."""
 
-import importlib
-import os
-import sys
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import contextlib
+import logging
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import click
 
@@ -14,9 +13,13 @@ from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.output import print_json
 from sparklog.cli.spark_session import spark_session
 from sparklog.cli.storage import parse_storage_options, storage_option
+from sparklog.cli.user_functions import load_function
+from sparklog.spark_errors import brief
 
 if TYPE_CHECKING:
-    from sparklog.state.functions import StateFunction, StateFunctions
+    from pyspark.sql import SparkSession
+
+_LOGGER: Final = logging.getLogger(__name__)
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 _scratch = click.option(
@@ -24,22 +27,30 @@ _scratch = click.option(
     help="Use this directory for temporary copies of checkpoints in a bucket. Executors must reach "
     "it. The default is the directory of temporary files.",
 )  # fmt: skip
+_to = click.option(
+    "--to", type=int, metavar="BATCH",
+    help="Select the batch after which the query continues. The default is the newest committed "
+    "batch.",
+)  # fmt: skip
+_dry_run = click.option(
+    "--dry-run", is_flag=True, help="Write the new state, report its rows, and keep nothing."
+)
+
+
+class _Report(Protocol):
+    def to_dict(self) -> dict[str, Any]: ...
 
 
 @click.command(cls=Command)
 @click.argument("source")
 @click.argument("target")
-@click.option(
-    "--to", type=int, metavar="BATCH",
-    help="Select the batch after which the query continues. The default is the newest committed "
-    "batch.",
-)  # fmt: skip
+@_to
 @click.option(
     "--operator", default=0, show_default=True, type=click.IntRange(0), metavar="N",
     help="Select the operator whose state --with changes.",
 )  # fmt: skip
 @click.option(
-    "--with", "functions", multiple=True, metavar="[NAME=]MODULE:FUNCTION",
+    "--with", "with_", multiple=True, metavar="[NAME=]MODULE:FUNCTION",
     help="Change the rows by this function, which gets and returns a DataFrame with the columns "
     "key and value. The module is searched for in the current directory, too. NAME is the side of "
     "a join (left, right), a state variable of transformWithState, or timers. Repeatable with "
@@ -58,9 +69,7 @@ _scratch = click.option(
     help="Use the schemas of a changed query. CHECKPOINT is one in which that query has run at "
     "least one batch, with any input. --with returns rows of its columns.",
 )  # fmt: skip
-@click.option(
-    "--dry-run", is_flag=True, help="Write the new state, report its rows, and keep nothing."
-)
+@_dry_run
 @_scratch
 @storage_option
 @_json
@@ -69,7 +78,7 @@ def rewrite(
     target: str,
     to: int | None,
     operator: int,
-    functions: Sequence[str],
+    with_: Sequence[str],
     provider: str | None,
     partitions: int | None,
     template: str | None,
@@ -86,8 +95,8 @@ def rewrite(
     Spark on this machine.
     """
     check_checkpoint(source)
-    with_ = _functions(functions)
-    with spark_session() as spark:
+    functions = _state_functions(with_)
+    with _spark() as spark:
         from sparklog.checkpoint import rewrite as rewrite_checkpoint
 
         done = rewrite_checkpoint(
@@ -95,7 +104,7 @@ def rewrite(
             target,
             to=to,
             operator=operator,
-            with_=with_,
+            with_=functions,
             provider=provider,
             partitions=partitions,
             template=template,
@@ -104,10 +113,7 @@ def rewrite(
             spark=spark,
             storage_options=parse_storage_options(storage_options),
         )
-    if as_json:
-        print_json(done.to_dict())
-    else:
-        click.echo(str(done))
+    _print(done, as_json=as_json)
     return EXIT_OK
 
 
@@ -137,7 +143,7 @@ def diff(
     """
     check_checkpoint(first)
     check_checkpoint(second)
-    with spark_session() as spark:
+    with _spark() as spark:
         from sparklog.checkpoint import diff as diff_checkpoints
 
         found = diff_checkpoints(
@@ -148,40 +154,156 @@ def diff(
             spark=spark,
             storage_options=parse_storage_options(storage_options),
         )
-    if as_json:
-        print_json(found.to_dict())
-    else:
-        click.echo(str(found))
+    _print(found, as_json=as_json)
     return EXIT_OK if found.is_equal else EXIT_FAILED
 
 
-def _functions(given: Sequence[str]) -> "StateFunctions | None":
-    named: dict[str, StateFunction] = {}
+@click.command(cls=Command)
+@click.argument("source")
+@click.argument("target")
+@click.option(
+    "--where", multiple=True, required=True, metavar="SQL",
+    help="Erase the rows that match this condition in SQL, such as 'key.customer = 17'. It applies "
+    "to all rows that have its columns, in all operators. The columns are key, the struct of the "
+    "operator's key, and value, the struct of a row's value. In addition, an entry of a map of "
+    "transformWithState has userKey, a timer expiryTimestampMs, and a value with a TTL "
+    "ttlExpirationMs. Repeatable: a row that matches one of the conditions is erased.",
+)  # fmt: skip
+@click.option(
+    "--archive", "archives", multiple=True, metavar="URL",
+    help="Report the snapshots of the checkpoint in this archive, which still contain the rows. "
+    "Repeatable.",
+)  # fmt: skip
+@_to
+@_dry_run
+@_scratch
+@storage_option
+@_json
+def erase(
+    source: str,
+    target: str,
+    where: Sequence[str],
+    archives: Sequence[str],
+    to: int | None,
+    dry_run: bool,
+    scratch: str | None,
+    storage_options: str,
+    as_json: bool,
+) -> int:
+    """Create a checkpoint whose query continues without the rows of state that match a condition.
+
+    Use it to erase a person from the state of a query. SOURCE is a directory, or the URL of a
+    checkpoint in a bucket. It is not changed, and still contains the rows: delete it when the query
+    runs with TARGET, a new directory or URL. Runs Spark on this machine.
+    """
+    check_checkpoint(source)
+    with _spark() as spark:
+        from sparklog.checkpoint import erase as erase_rows
+
+        done = erase_rows(
+            source,
+            target,
+            where,
+            to=to,
+            archives=archives,
+            dry_run=dry_run,
+            scratch=scratch,
+            spark=spark,
+            storage_options=parse_storage_options(storage_options),
+        )
+    _print(done, as_json=as_json)
+    return EXIT_OK
+
+
+@click.command(cls=Command)
+@click.argument("target")
+@click.option(
+    "--query", required=True, metavar="MODULE:FUNCTION",
+    help="Run the query that this function returns: a streaming DataFrame, not started. The "
+    "function gets the Spark session; with --from it gets a streaming DataFrame for each --from "
+    "instead. The module is searched for in the current directory, too.",
+)  # fmt: skip
+@click.option(
+    "--from", "from_", multiple=True, metavar="MODULE:FUNCTION",
+    help="Read the history from the DataFrame that this function returns, in place of the query's "
+    "source. The function gets the Spark session. Repeatable: once for each source, in the order "
+    "of the parameters of --query's function. The default is the history that the query's own "
+    "sources have.",
+)  # fmt: skip
+@click.option(
+    "--output-mode", type=click.Choice(["append", "update", "complete"]), default="append",
+    show_default=True, help="Run the query in this output mode.",
+)  # fmt: skip
+@_scratch
+@storage_option
+@_json
+def bootstrap(
+    target: str,
+    query: str,
+    from_: Sequence[str],
+    output_mode: str,
+    scratch: str | None,
+    storage_options: str,
+    as_json: bool,
+) -> int:
+    """Create a checkpoint with the state that a query has after a history.
+
+    The query reads the history, and its output is dropped. Then start the query with TARGET, a new
+    directory or URL, as checkpointLocation. Settings in spark-defaults.conf and PYSPARK_SUBMIT_ARGS
+    apply, for example spark.sql.shuffle.partitions, and so do settings that the functions set. The
+    new checkpoint is log-backed (`sparklog checkpoint export` converts it into Spark's files). Runs
+    Spark on this machine.
+    """
+    query_function = load_function(query, "--query")
+    histories = [load_function(path, "--from") for path in from_]
+    with _spark() as spark:
+        from sparklog.checkpoint import bootstrap as bootstrap_checkpoint
+
+        done = bootstrap_checkpoint(
+            target,
+            query_function if histories else query_function(spark),
+            from_=[history(spark) for history in histories] or None,
+            output_mode=output_mode,
+            scratch=scratch,
+            storage_options=parse_storage_options(storage_options),
+        )
+    _print(done, as_json=as_json)
+    return EXIT_OK
+
+
+@contextlib.contextmanager
+def _spark() -> "Iterator[SparkSession]":
+    """Start Spark.
+
+    Raises:
+        ClickException: Spark failed, for example in a function or a condition of the user.
+    """
+    with spark_session() as spark:
+        from pyspark.errors import PySparkException
+
+        try:
+            yield spark
+        except PySparkException as error:
+            _LOGGER.info("Spark failed", exc_info=True)
+            raise click.ClickException(f"Spark failed: {brief(error)}") from error
+
+
+def _print(report: _Report, *, as_json: bool) -> None:
+    if as_json:
+        print_json(report.to_dict())
+    else:
+        click.echo(str(report))
+
+
+def _state_functions(
+    given: Sequence[str],
+) -> Callable[..., Any] | dict[str, Callable[..., Any]] | None:
+    named: dict[str, Callable[..., Any]] = {}
     for text in given:
         name, equals, path = text.rpartition("=")
         if name in named or (not equals and len(given) > 1):
             raise click.BadParameter(
                 "use it once, or with a different NAME each time", param_hint="'--with'"
             )
-        named[name] = _function(path)
+        named[name] = load_function(path, "--with")
     return named.get("", named or None)
-
-
-def _function(path: str) -> "StateFunction":
-    module, colon, name = path.partition(":")
-    if not colon or not module or not name:
-        raise click.BadParameter(
-            f"{path!r} must have the form MODULE:FUNCTION", param_hint="'--with'"
-        )
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
-    try:
-        function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError) as error:
-        raise click.BadParameter(
-            f"{path} can't be loaded: {error}", param_hint="'--with'"
-        ) from None
-    if not callable(function):
-        raise click.BadParameter(f"{path} is no function", param_hint="'--with'")
-    found: StateFunction = function
-    return found

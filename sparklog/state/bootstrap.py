@@ -28,6 +28,7 @@ from sparklog.errors import InvalidRequestError, SparklogError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.logdir.paths import store_url
 from sparklog.logdir.staged_directory import remove_all
+from sparklog.spark_errors import brief
 from sparklog.state.plain_copy import check_free, edit_metadata_log, plain_copy, reachable_batch
 from sparklog.state.tables import StateTables
 from sparklog.tiered.target import open_store
@@ -169,7 +170,7 @@ def _over_history(
         InvalidRequestError: The arguments don't belong together.
     """
     if from_ is None:
-        if callable(query) or not query.isStreaming:
+        if not isinstance(query, DataFrame) or not query.isStreaming:
             raise InvalidRequestError(
                 "without from_, query must be a streaming DataFrame that reads the history"
             )
@@ -180,6 +181,9 @@ def _over_history(
             "with from_, query must be a function that gets streaming DataFrames and returns one"
         )
     histories = [from_] if isinstance(from_, DataFrame) else list(from_)
+    for each in histories:
+        if not isinstance(each, DataFrame):
+            raise InvalidRequestError(f"from_ must have DataFrames; got {type(each).__name__}")
     with contextlib.ExitStack() as stack:
         streams = [
             each
@@ -234,10 +238,7 @@ def run_query(
         finally:
             running.stop()
     except (PySparkException, Py4JJavaError) as error:  # Py4J's: the file system of the place fails
-        java = getattr(error, "java_exception", None)
-        text = str(error) if java is None else java.toString()
-        first = text.strip().partition("\n")[0]
-        raise InvalidRequestError(f"the query can't read the history: {first}") from error
+        raise InvalidRequestError(f"the query can't read the history: {brief(error)}") from error
 
 
 def _has_read_all(running: StreamingQuery) -> bool:

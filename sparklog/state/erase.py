@@ -20,6 +20,7 @@ from sparklog.checkpoint.spark_files.state_stores import DEFAULT_STORE
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.spark_errors import brief
 from sparklog.state.change import StateChange
 from sparklog.state.functions import SIDES, StateFunction, StateFunctions, rows_of_side
 from sparklog.state.operators import Operator, read_operator
@@ -256,8 +257,9 @@ class _Rows:
         try:
             self.without(columns, condition)
         except ParseException as error:
-            first = str(error).strip().partition("\n")[0]
-            raise InvalidRequestError(f"the condition {condition} is no SQL: {first}") from error
+            raise InvalidRequestError(
+                f"the condition {condition} is no SQL: {brief(error)}"
+            ) from error
         except AnalysisException:
             return False
         return True

@@ -77,6 +77,8 @@ def test_names_below_a_command_and_options_are_completed() -> None:
     assert complete("topics", "de") == ["delete", "describe"]
     assert complete("verify", "--re") == ["--repair"]
     assert complete("checkpoint", "re") == ["reset", "restore", "rewrite"]
+    assert complete("checkpoint", "e") == ["erase", "export"]
+    assert complete("checkpoint", "bootstrap", "--o") == ["--output-mode"]
 
 
 def test_refusals_have_one_look(capsys: Capture, tmp_path: Path) -> None:

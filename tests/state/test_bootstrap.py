@@ -254,6 +254,8 @@ def _failing(rows: DataFrame) -> DataFrame:
 REFUSED: list[tuple[str, Any, str, str]] = [
     ("a batch", "table", "update", "without from_, query must be a streaming DataFrame"),
     ("a function alone", aggregation, "update", "without from_, query must be a streaming"),
+    ("None", "none", "update", "without from_, query must be a streaming DataFrame"),
+    ("None as history", (aggregation, "none"), "update", "from_ must have DataFrames; got None"),
     ("no function", ("stream", "table"), "update", "with from_, query must be a function that"),
     ("nothing", (lambda rows: None, "table"), "update", "must return a streaming DataFrame, made"),
     ("another", (lambda rows: rows.sparkSession.range(1), "table"), "update", "must return a str"),
@@ -272,17 +274,19 @@ def test_what_is_refused(
     spark: SparkSession, inputs: Inputs, tmp_path: Path, given: Any, mode: str, message: str
 ) -> None:
     own = session(spark, "hdfs", None)
-    (tmp_path / "none").mkdir()
+    (tmp_path / "nothing").mkdir()
     frames = {
         "table": own.read.schema(SCHEMA).parquet(str(inputs.file(0))),
         "stream": aggregation(inputs.stream(own, "files")),
-        "empty": inputs.stream(own, "none").dropDuplicates(["k"]),
+        "empty": inputs.stream(own, "nothing").dropDuplicates(["k"]),
+        "none": None,
     }
     before = sorted(tmp_path.iterdir())
     query, from_ = given if isinstance(given, tuple) else (given, None)
     query = query if callable(query) else frames[query]
+    histories = [frames[from_]] if from_ else None
     with pytest.raises(InvalidRequestError, match=message):
-        bootstrap(tmp_path / "new", query, from_=from_ and frames[from_], output_mode=mode)
+        bootstrap(tmp_path / "new", query, from_=histories, output_mode=mode)
     assert sorted(tmp_path.iterdir()) == before
 
 
