@@ -51,9 +51,10 @@ class Bootstrapped:
 
     Examples:
         >>> from sparklog.checkpoint import bootstrap
-        >>> made = bootstrap("seeded", count_by_key, from_=orders, output_mode="update")
+        >>> history = spark.createDataFrame([("N1",), ("N2",), ("N1",)], "flight string")
+        >>> made = bootstrap("seeded", lambda rows: rows.dropDuplicates(), from_=history)
         >>> made.rows
-        [3]
+        [2]
     """
 
     path: str
@@ -123,9 +124,19 @@ def bootstrap(
 
     Examples:
         >>> from sparklog.checkpoint import bootstrap
-        >>> made = bootstrap("seeded", count_by_key, from_=orders, output_mode="update")
-        >>> query = count_by_key(live).writeStream.outputMode("update")
-        >>> query = query.option("checkpointLocation", "seeded")
+        >>> def count(rows):
+        ...     return rows.groupBy("flight").count()
+        >>> history = spark.createDataFrame([("N1",), ("N2",), ("N1",)], "flight string")
+        >>> made = bootstrap("seeded", count, from_=history, output_mode="update")
+        >>> print(made)
+        /.../seeded has the state of the history (2 rows); its query continues with batch 1
+
+        The query itself starts with this checkpoint, and begins where the history ends:
+
+        >>> live = spark.readStream.format("sparklog").option("startingOffsets", "latest")
+        >>> flights = live.option("subscribe", "flights").load(log.path)
+        >>> query = count(flights.selectExpr("cast(key AS string) AS flight")).writeStream
+        >>> query = query.outputMode("update").option("checkpointLocation", made.path)
     """
     watch = stopwatch()
     options = storage_options or {}

@@ -47,8 +47,10 @@ class Erased:
         took_ms: The duration, in milliseconds.
 
     Examples:
-        >>> from sparklog.checkpoint import erase
-        >>> done = erase("checkpoint", "erased", "key.k = 'a'", spark=spark)
+        >>> from sparklog.checkpoint import bootstrap, erase
+        >>> history = spark.createDataFrame([("N1",), ("N2",), ("N3",)], "flight string")
+        >>> made = bootstrap("flights", lambda rows: rows.dropDuplicates(), from_=history)
+        >>> done = erase(made.path, "erased", "key.flight = 'N1'", spark=spark)
         >>> done.rows
         {'operator 0': (1, 2)}
     """
@@ -125,8 +127,13 @@ def erase(
         That of `rewrite` with a function for all operators.
 
     Examples:
-        >>> from sparklog.checkpoint import erase
-        >>> print(erase("checkpoint", "erased", "key.k = 'a'", dry_run=True, spark=spark))
+        >>> from sparklog.checkpoint import bootstrap, erase
+        >>> history = spark.createDataFrame([("N1",), ("N2",), ("N3",)], "flight string")
+        >>> made = bootstrap("flights", lambda rows: rows.dropDuplicates(), from_=history)
+        >>> print(erase(made.path, "erased", "key.flight = 'N1'", dry_run=True, spark=spark))
+        /.../erased would continue after batch 0 of /.../flights
+        operator 0: 1 rows erased, 2 left
+        the rows may still be in /.../flights (state after batch 0)
     """
     watch = stopwatch()
     tables = StateTables(spark)
