@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _LOGGER: Final = logging.getLogger(__name__)
 
 _json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
+_output_mode = click.option(
+    "--output-mode", type=click.Choice(["append", "update", "complete"]), default="append",
+    show_default=True, help="Run the query in this output mode.",
+)  # fmt: skip
 _scratch = click.option(
     "--scratch", metavar="DIRECTORY",
     help="Use this directory for temporary copies of checkpoints in a bucket. Executors must reach "
@@ -230,10 +234,7 @@ def erase(
     "of the parameters of --query's function. The default is the history that the query's own "
     "sources have.",
 )  # fmt: skip
-@click.option(
-    "--output-mode", type=click.Choice(["append", "update", "complete"]), default="append",
-    show_default=True, help="Run the query in this output mode.",
-)  # fmt: skip
+@_output_mode
 @_scratch
 @storage_option
 @_json
@@ -263,6 +264,55 @@ def bootstrap(
             target,
             query_function if histories else query_function(spark),
             from_=[history(spark) for history in histories] or None,
+            output_mode=output_mode,
+            scratch=scratch,
+            storage_options=parse_storage_options(storage_options),
+        )
+    _print(done, as_json=as_json)
+    return EXIT_OK
+
+
+@click.command(cls=Command)
+@click.argument("source")
+@click.argument("target")
+@click.option(
+    "--query", required=True, metavar="MODULE:FUNCTION",
+    help="Rebuild the state by the query that this function returns: a streaming DataFrame, not "
+    "started. The function gets the Spark session. The module is searched for in the current "
+    "directory, too.",
+)  # fmt: skip
+@_output_mode
+@_to
+@_scratch
+@storage_option
+@_json
+def rebuild(
+    source: str,
+    target: str,
+    query: str,
+    output_mode: str,
+    to: int | None,
+    scratch: str | None,
+    storage_options: str,
+    as_json: bool,
+) -> int:
+    """Create a checkpoint with the state of a batch, although files of this state are lost.
+
+    The query reads its sources again, up to the offsets of the batch, and its output is dropped.
+    State partitions that can be read must be equal in the result; otherwise nothing is written.
+    SOURCE is a directory, or the URL of a checkpoint in a bucket, which is not changed. TARGET is a
+    new directory or URL. Runs Spark on this machine.
+    """
+    check_checkpoint(source)
+    query_function = load_function(query, "--query")
+    with _spark() as spark:
+        from sparklog.checkpoint import rebuild as rebuild_state
+
+        done = rebuild_state(
+            source,
+            target,
+            query_function(spark),
+            to=to,
             output_mode=output_mode,
             scratch=scratch,
             storage_options=parse_storage_options(storage_options),

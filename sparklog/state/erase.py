@@ -20,6 +20,7 @@ from sparklog.checkpoint.spark_files.state_stores import DEFAULT_STORE
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.pluralize import pluralize
 from sparklog.spark_errors import brief
 from sparklog.state.change import StateChange
 from sparklog.state.functions import SIDES, StateFunction, StateFunctions, rows_of_side
@@ -72,7 +73,9 @@ class Erased:
         verb = "would continue" if self.is_dry_run else "continues"
         rows = self.rows.items()
         lines = [f"{self.new_path} {verb} after batch {self.batch} of {self.path}"]
-        lines += [f"{name}: {gone} rows erased, {left} left" for name, (gone, left) in rows]
+        lines += [
+            f"{name}: {pluralize(gone, 'row')} erased, {left} left" for name, (gone, left) in rows
+        ]
         lines += [f"{name}: not examined, no condition fits" for name in self.not_examined]
         lines += [f"the rows may still be in {place}" for place in self.still_there]
         return "\n".join(lines)
@@ -132,7 +135,7 @@ def erase(
         >>> made = bootstrap("flights", lambda rows: rows.dropDuplicates(), from_=history)
         >>> print(erase(made.path, "erased", "key.flight = 'N1'", dry_run=True, spark=spark))
         /.../erased would continue after batch 0 of /.../flights
-        operator 0: 1 rows erased, 2 left
+        operator 0: 1 row erased, 2 left
         the rows may still be in /.../flights (state after batch 0)
     """
     watch = stopwatch()

@@ -59,7 +59,7 @@ def test_a_key_of_an_aggregation(spark: SparkSession, query: Query, tmp_path: Pa
     first, second = done.still_there
     assert first == f"{path} (state after batches 0 to {LAST})"
     assert second.startswith(f"file://{tmp_path}/archive (snapshot ")
-    assert "operator 0: 1 rows erased, 9 left" in str(done)
+    assert "operator 0: 1 row erased, 9 left" in str(done)
     findings = verify(tmp_path / "new").findings
     assert all("no fork or reset can go back" in found.what for found in findings)
     found: Output = {}
