@@ -35,6 +35,7 @@ ARGUMENTS: Final = {
     "checkpoint history": (_CHECKPOINT,),
     "checkpoint import": (_CHECKPOINT,),
     "checkpoint points": (_ARCHIVE,),
+    "checkpoint rebuild": (_CHECKPOINT, _NEW_CHECKPOINT),
     "checkpoint reset": (_CHECKPOINT,),
     "checkpoint restore": (_ARCHIVE, _NEW_CHECKPOINT),
     "checkpoint rewrite": (_CHECKPOINT, _NEW_CHECKPOINT),

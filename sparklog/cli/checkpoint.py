@@ -31,7 +31,7 @@ from sparklog.cli.exit_codes import EXIT_FAILED, EXIT_OK
 from sparklog.cli.findings import print_findings
 from sparklog.cli.output import console, print_json
 from sparklog.cli.parsing import as_text, parse_when
-from sparklog.cli.state import bootstrap, diff, erase, rewrite
+from sparklog.cli.state import bootstrap, diff, erase, rebuild, rewrite
 from sparklog.cli.storage import parse_storage_options, storage_option
 from sparklog.pluralize import pluralize
 from sparklog.quantities import size_text
@@ -343,5 +343,5 @@ def _sources(given: Sequence[str]) -> dict[str, str]:
     return found
 
 
-for _command in (archive, restore, points, rewrite, erase, bootstrap, diff):
+for _command in (archive, restore, points, rewrite, erase, bootstrap, rebuild, diff):
     checkpoint.add_command(_command)

@@ -28,6 +28,9 @@ EXAMPLES: Final = {
     "checkpoint history": ("/data/checkpoint", "/data/checkpoint --json"),
     "checkpoint import": ("/data/checkpoint",),
     "checkpoint points": ("s3://bucket/points",),
+    "checkpoint rebuild": (
+        "/data/checkpoint /data/rebuilt --query orders:per_customer --output-mode update",
+    ),
     "checkpoint reset": (
         "/data/checkpoint --to 2 --log /data/log --dry-run",
         "/data/checkpoint --to 2013-07-03T14:00Z --log /data/log",

@@ -49,10 +49,17 @@ class Rebuilt:
         took_ms: The duration, in milliseconds.
 
     Examples:
-        >>> from sparklog.checkpoint import rebuild
-        >>> done = rebuild("damaged", "rebuilt", counted(orders), output_mode="update")
+        >>> import shutil
+        >>> from sparklog.checkpoint import bootstrap, export, rebuild
+        >>> source = spark.readStream.format("sparklog").option("startingOffsets", "earliest")
+        >>> flights = source.option("subscribe", "flights").load(log.path)
+        >>> query = flights.select("key").dropDuplicates()
+        >>> made = bootstrap("seen", query)
+        >>> exported = export("seen")
+        >>> shutil.rmtree("seen/state/0/0")
+        >>> done = rebuild("seen", "whole", query)
         >>> done.lost
-        {0: [1]}
+        {0: [0]}
     """
 
     path: str
@@ -125,8 +132,15 @@ def rebuild(
         micro-batch, where the micro-batches matter.
 
     Examples:
-        >>> from sparklog.checkpoint import rebuild
-        >>> done = rebuild("damaged", "rebuilt", counted(orders), output_mode="update")
+        >>> import shutil
+        >>> from sparklog.checkpoint import bootstrap, export, rebuild
+        >>> source = spark.readStream.format("sparklog").option("startingOffsets", "earliest")
+        >>> flights = source.option("subscribe", "flights").load(log.path)
+        >>> query = flights.select("key").dropDuplicates()
+        >>> made = bootstrap("seen", query)
+        >>> exported = export("seen")
+        >>> shutil.rmtree("seen/state/0/0")
+        >>> done = rebuild("seen", "whole", query)
         >>> done.how
         'in one micro-batch'
     """

@@ -76,7 +76,7 @@ def test_names_below_a_command_and_options_are_completed() -> None:
     assert complete("co") == ["commits", "configs", "consume"]
     assert complete("topics", "de") == ["delete", "describe"]
     assert complete("verify", "--re") == ["--repair"]
-    assert complete("checkpoint", "re") == ["reset", "restore", "rewrite"]
+    assert complete("checkpoint", "re") == ["rebuild", "reset", "restore", "rewrite"]
     assert complete("checkpoint", "e") == ["erase", "export"]
     assert complete("checkpoint", "bootstrap", "--o") == ["--output-mode"]
 
