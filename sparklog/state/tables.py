@@ -29,6 +29,7 @@ _STORE: Final = "spark.sql.streaming.stateStore"
 FORMAT: Final = f"{_STORE}.checkpointFormatVersion"
 PROVIDER: Final = f"{_STORE}.providerClass"
 _FAULT: Final = "State of "
+_NAMED: Final = "spark.sql.streaming.queryEvolution.enableSourceEvolution"
 
 
 class Digest(NamedTuple):
@@ -218,7 +219,11 @@ class StateTables:
         """Yield a streaming DataFrame whose only micro-batch has the rows of a batch DataFrame."""
         name = self._gateway.call(_SOURCE, "add", frame._jdf)
         try:
-            found = self._gateway.call(_SOURCE, "stream", self._session(), name)
+            reader = self.spark.readStream
+            if self.spark.conf.get(_NAMED, "false") == "true":  # since Spark 4.3
+                # Any name will do, because the new checkpoint has no offset of the source.
+                reader = reader.name(f"history_{name.replace('-', '_')}")
+            found = self._gateway.call(_SOURCE, "stream", reader._jreader, name)
             yield DataFrame(found, self.spark)
         finally:
             self._gateway.call(_SOURCE, "remove", name)

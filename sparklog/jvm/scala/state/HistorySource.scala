@@ -4,12 +4,13 @@ import java.util.UUID
 import java.util.concurrent.ConcurrentHashMap
 
 import org.apache.spark.sql.{DataFrame, SQLContext}
-import org.apache.spark.sql.classic.{Dataset, SparkSession}
+import org.apache.spark.sql.classic.Dataset
 import org.apache.spark.sql.connector.read.streaming.{
   Offset => StreamingOffset, ReadLimit, SupportsTriggerAvailableNow
 }
 import org.apache.spark.sql.execution.streaming.{InternalFrames, Offset, Source}
 import org.apache.spark.sql.sources.StreamSourceProvider
+import org.apache.spark.sql.streaming.DataStreamReader
 import org.apache.spark.sql.types.StructType
 
 /**
@@ -50,12 +51,12 @@ object HistorySource {
   }
 
   /** Return a streaming DataFrame with the rows of an added DataFrame. */
-  def stream(spark: SparkSession, name: String): Dataset[_] = {
+  def stream(reader: DataStreamReader, name: String): DataFrame = {
     val thread = Thread.currentThread
     val loader = thread.getContextClassLoader
     // Spark finds the class by the thread's class loader, which may not know this jar.
     thread.setContextClassLoader(getClass.getClassLoader)
-    try spark.readStream.format(classOf[HistorySource].getName).option(Key, name).load()
+    try reader.format(classOf[HistorySource].getName).option(Key, name).load()
     finally thread.setContextClassLoader(loader)
   }
 
