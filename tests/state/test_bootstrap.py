@@ -5,12 +5,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from sparklog.checkpoint import bootstrap, history, verify
 from sparklog.errors import InvalidRequestError
 from sparklog.session.setup import MANAGER
+from tests.spark.versions import since
 from tests.state.operators import Counter, Output, session
 from tests.waiting import until
 
@@ -18,6 +20,7 @@ pytestmark = pytest.mark.spark
 
 Query = Callable[..., DataFrame]
 SCHEMA = "value long, k long, time timestamp"
+FORMAT_2 = "changelog, state format 2"
 
 
 class Inputs:
@@ -87,6 +90,16 @@ def join(rows: DataFrame, others: DataFrame) -> DataFrame:
     return rows.alias("a").join(others.alias("b"), near).select("a.value", "b.value")
 
 
+def self_join(rows: DataFrame) -> DataFrame:
+    return join(rows, rows)
+
+
+def windows_of_windows(rows: DataFrame) -> DataFrame:
+    seconds = rows.groupBy(F.window("time", "1 second")).count()
+    wide = F.window(F.window_time("window"), "4 seconds")
+    return seconds.groupBy(wide).agg(F.sum("count")).select("window.start", "sum(count)")
+
+
 def transform_with_state(rows: DataFrame) -> DataFrame:
     return rows.groupBy("k").transformWithStateInPandas(
         Counter(), "k long, seen long, total long", "Update", "none"
@@ -130,6 +143,8 @@ DEEP_CASES = [
     (join, "append", "hdfs", None),
     (transform_with_state, "update", "rocksdb", MANAGER),
     (aggregation, "complete", "rocksdb", None),
+    (self_join, "append", "rocksdb", None),
+    (windows_of_windows, "append", FORMAT_2, MANAGER),
 ]
 
 
@@ -152,7 +167,9 @@ def test_the_history_of_a_table(
     manager: str | None,
 ) -> None:
     """A query goes on as the one that has read the history as its first micro-batch."""
-    own = session(spark, provider, manager)
+    own = session(spark, provider.partition(",")[0], manager)
+    if provider == FORMAT_2:
+        own.conf.set("spark.sql.streaming.stateStore.checkpointFormatVersion", "2")
     sources = 2 if query is join else 1
     history_of = own.read.schema(SCHEMA).parquet(str(inputs.file(0)))
     made = bootstrap(
@@ -225,7 +242,93 @@ def test_a_history_in_micro_batches(spark: SparkSession, inputs: Inputs, tmp_pat
     assert found[4]
 
 
+def test_sources_of_the_history_are_forgotten(
+    spark: SparkSession, inputs: Inputs, tmp_path: Path
+) -> None:
+    """A file source would take the files of the history for its own."""
+    own = session(spark, "hdfs", None)
+    inputs.show("seen", 0)
+    made = bootstrap(
+        tmp_path / "new", aggregation, from_=inputs.stream(own, "seen"), output_mode="update"
+    )
+    assert sorted(p.name for p in (tmp_path / "new").iterdir() if p.is_dir()) == [
+        "commits",
+        "offsets",
+        "state",
+    ]
+    assert history(tmp_path / "new").batches[-1].batch == made.batch
+
+
+def test_columns_of_the_history_may_be_null(spark: SparkSession, tmp_path: Path) -> None:
+    """As those of a live source: older versions of Spark compare this with the state's schema."""
+    row = spark.range(1).select("id", F.array("id"), F.struct("id"))
+    found: list[DataFrame] = []
+    with pytest.raises(InvalidRequestError, match="must return a streaming DataFrame"):
+        bootstrap(tmp_path / "new", found.append, from_=row)  # type: ignore[arg-type]
+    assert "false" in row.schema.json()
+    assert "false" not in found[0].schema.json()
+
+
 @pytest.mark.deep
+def test_a_column_of_another_type(spark: SparkSession, inputs: Inputs, tmp_path: Path) -> None:
+    """Spark refuses to start the query, and shows both schemas."""
+    own = session(spark, "hdfs", None)
+    table = own.read.schema(SCHEMA).parquet(str(inputs.file(0)))
+    narrow = table.withColumn("k", F.col("k").cast("int"))
+    bootstrap(tmp_path / "new", aggregation, from_=narrow, output_mode="update")
+    inputs.show("later", 1)
+    with pytest.raises(StreamingQueryException) as raised:
+        run(aggregation(inputs.stream(own, "later")), "update", tmp_path / "new", 1)
+    text = str(raised.value)
+    assert "STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE" in text
+    assert "k,IntegerType" in text
+    assert "k,LongType" in text
+
+
+@pytest.mark.deep
+def test_the_file_sink(spark: SparkSession, inputs: Inputs, tmp_path: Path) -> None:
+    """As docs/state.md says, it needs a log of all batches from 0 on."""
+    own = session(spark, "hdfs", None)
+    own.conf.set("spark.sql.streaming.fileSink.log.compactInterval", "3")
+    table = own.read.schema(SCHEMA).parquet(str(inputs.file(0)))
+    made = bootstrap(tmp_path / "new", lambda rows: windows(late(rows)), from_=table)
+    for number in (1, 2, 3):
+        inputs.show("later", number)
+    log = tmp_path / "output" / "_spark_metadata"
+    log.mkdir(parents=True)
+
+    def write() -> None:
+        writer = windows(inputs.stream(own, "later")).writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(tmp_path / "new"))
+        running = writer.trigger(availableNow=True).start(str(tmp_path / "output"))
+        running.awaitTermination(120)
+
+    with pytest.raises(StreamingQueryException, match="/_spark_metadata/0"):
+        write()
+    for batch in range(made.batch + 1):
+        (log / (f"{batch}.compact" if batch % 3 == 2 else str(batch))).write_text("v1")
+    write()
+    written = own.read.parquet(str(tmp_path / "output")).agg(F.min("start"), F.sum("count")).first()
+    assert written is not None
+    assert written[0].timestamp() < 1_700_000_000  # the first windows have rows of the history
+    assert written[1] > 240
+
+
+@since((4, 3), "names of sources")
+@pytest.mark.deep
+def test_named_sources(spark: SparkSession, inputs: Inputs, tmp_path: Path) -> None:
+    """The source has a name that the history doesn't know."""
+    own = session(spark, "hdfs", None)
+    own.conf.set("spark.sql.streaming.queryEvolution.enableSourceEvolution", "true")
+    table = own.read.schema(SCHEMA).parquet(str(inputs.file(0)))
+    made = bootstrap(tmp_path / "new", drop_duplicates, from_=[table], output_mode="append")
+    later = own.readStream.name("orders").schema(SCHEMA).parquet(str(inputs.file(1)))
+    found = run(drop_duplicates(later), "append", tmp_path / "new", made.batch + 1)
+    both = own.read.schema(SCHEMA).parquet(*(str(inputs.file(number)) for number in (0, 1)))
+    assert made.rows[0] + len(found[made.batch + 1]) == drop_duplicates(both).count()
+
+
+@pytest.mark.timeout(60)
 def test_timers_of_processing_time(spark: SparkSession, inputs: Inputs, tmp_path: Path) -> None:
     """Such a query runs micro-batches without rows forever."""
     own = session(spark, "rocksdb", None)
