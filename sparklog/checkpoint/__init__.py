@@ -17,7 +17,7 @@ Operations on a checkpoint:
 - `verify`: checks that it is complete; `repair`: removes damaged records
 - `fork`, `reset`: a new checkpoint, or the same checkpoint, as of an earlier batch
 - `convert`: import_ and export, from files to records and back
-- `rewrite`, `erase`, `bootstrap`, `rebuild`, `diff`: change, begin and compare state (sparklog/state)
+- `rewrite`, `erase`, `bootstrap`, `rebuild`, `diff`: change and compare state (sparklog/state)
 - `backup/`: archive and restore; `changes` with `change_feed/`
 
 Modules that they use:
