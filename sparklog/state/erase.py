@@ -1,4 +1,4 @@
-"""`erase`: a fork of a checkpoint whose state doesn't have the rows that match a condition.
+"""`erase`: a fork of a checkpoint without the rows of state that match a condition.
 
 A person may be in keys, in values, or in both, and each operator has columns of its own. A
 condition applies to all rows that have its columns.
@@ -43,7 +43,7 @@ class Erased:
         batch: The batch after which the query of the new checkpoint continues.
         rows: {rows of an operator: the number that was erased, and the number that is left}.
         not_examined: The rows of operators that have the columns of no condition.
-        still_there: Where the rows are still, or may be: the original, and archives.
+        still_there: The places that have the rows, or may have them: the original, and archives.
         is_dry_run: Whether nothing was kept.
         took_ms: The duration, in milliseconds.
 
@@ -98,8 +98,8 @@ def erase(
     """Create a checkpoint that continues after a batch without some rows of its state.
 
     The original is unchanged, and still has the rows: delete it when the query runs with the new
-    checkpoint. Of the new checkpoint only the batch at which it begins has state, so nothing of the
-    rows is left there.
+    checkpoint. The new checkpoint has only the state of the batch at which it begins, so it has
+    nothing of the rows.
 
     Args:
         source: The checkpoint: a local path, or the URL of a checkpoint in a bucket.
@@ -113,8 +113,8 @@ def erase(
         to: The batch; by default the newest batch that the query can continue after.
         archives: URLs to which the checkpoint is archived; the report names their snapshots.
         dry_run: Report, but keep nothing.
-        scratch: A directory for temporary files, for a target in a bucket; by default that of
-            temporary files. Driver and executors must reach it.
+        scratch: A directory for temporary files, for a target in a bucket; by default the directory
+            of temporary files. Driver and executors must reach it.
         spark: The session, which has sparklog's jar; by default the active session.
         storage_options: Options of fsspec for checkpoints and archives in a bucket.
         fs: The file system of the checkpoints; for tests.
@@ -127,7 +127,7 @@ def erase(
         StorageUnavailableError: The disk or a store fails. A failed call leaves no new checkpoint.
 
     Cost:
-        That of `rewrite` with a function for all operators.
+        The cost of `rewrite` with functions for all operators.
 
     Examples:
         >>> from sparklog.checkpoint import bootstrap, erase
@@ -142,7 +142,7 @@ def erase(
     tables = StateTables(spark)
     conditions = [where] if isinstance(where, str) else list(where)
     if not conditions:
-        raise InvalidRequestError("where must have a condition or more")
+        raise InvalidRequestError("no condition is given: where must have at least one")
     points = {url: list_points(url, storage_options=storage_options) for url in archives}
     fork = plain_fork(
         source, target, to=to, scratch=scratch, storage_options=storage_options, fs=fs, clock=clock
@@ -180,7 +180,7 @@ class _Search:
     """Finds the rows that match conditions, in all operators.
 
     Attributes:
-        names: {family: what its rows are called in the report}.
+        names: {family: the name of its rows in the report}.
         not_examined: The rows that have the columns of no condition.
     """
 

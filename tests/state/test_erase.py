@@ -134,7 +134,7 @@ REFUSED = [
     ),
     ("key.k ==== 1", "the condition key.k ==== 1 is no SQL"),
     ("key.k", "no rows have the columns of the condition key.k"),
-    ([], "where must have a condition or more"),
+    ([], "no condition is given: where must have at least one"),
 ]
 
 
@@ -145,6 +145,18 @@ def test_what_is_refused(
     with pytest.raises(InvalidRequestError, match=message):
         erase(shared, tmp_path / "new", where, spark=spark)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_columns_of_a_message(spark: SparkSession, shared: Path, tmp_path: Path) -> None:
+    """The message names the columns, and a condition on them is examined."""
+    with pytest.raises(InvalidRequestError) as caught:
+        erase(shared, tmp_path / "new", "key.user = 1", spark=spark)
+    columns = re.findall(r"(key|value) struct<(\w+):", str(caught.value))
+    assert columns == [("key", "k"), ("value", "count")]
+    for struct, name in columns:
+        where = f"{struct}.{name} = 2"
+        done = erase(shared, tmp_path / "new", where, dry_run=True, spark=spark)
+        assert done.not_examined == []
 
 
 def test_a_dry_run(spark: SparkSession, shared: Path, tmp_path: Path) -> None:
