@@ -11,7 +11,7 @@ them; whoever mends a bug that the suite let through adds it here.
     reading      look-ups, reads, transactions, the format
     tiering      copies, their metadata, deletion, remote reads, the service's lease
     checkpoints  checkpoints as logs, reset, backups
-    state               functions that change and compare state
+    state               functions that change, compare and begin state
     stored_checkpoints  checkpoints in runs: the ledger, its driver, reading in Python
     upkeep       merges, garbage and the lease of a log in a store
     histories    lost entries, roll-backs and groups' positions of a log in a store

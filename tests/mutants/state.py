@@ -1,10 +1,11 @@
-"""Bugs in functions that change and compare state."""
+"""Bugs in functions that change, compare and begin state."""
 
 from tests.mutants.mutant import mutant
 
 REWRITE = "state/test_rewrite.py"
 VARIABLES = "state/test_rewrite_variables.py"
 REBUILD = "state/test_rebuild.py"
+BOOTSTRAP = "state/test_bootstrap.py"
 FOLLOWING = f"{VARIABLES}::test_families_that_follow_from_a_variable"
 
 MUTANTS = (
@@ -231,5 +232,79 @@ MUTANTS = (
         "version = self._batch + 1",
         "version = old.version",
         f"{REBUILD}::test_damage[truncate-lost0-1]",
+    ),
+    mutant(
+        "bootstrap-a-query-runs-before-its-target-is-checked",
+        "state/bootstrap.py",
+        "    check_free(target, fs, options)\n",
+        "",
+        f"{BOOTSTRAP}::test_a_target_that_exists",
+    ),
+    mutant(
+        "bootstrap-sources-get-the-historys-offsets",
+        "state/bootstrap.py",
+        "edit_metadata_log(copy, path, without_offsets)",
+        "pass",
+        f"{BOOTSTRAP}::test_the_history_of_a_table",
+    ),
+    mutant(
+        "bootstrap-sources-get-the-historys-files",
+        "state/bootstrap.py",
+        'remove_all(copy.fs, copy.real("sources"))',
+        "pass",
+        f"{BOOTSTRAP}::test_sources_of_the_history_are_forgotten",
+    ),
+    mutant(
+        "bootstrap-the-watermark-of-the-last-rows-removes-nothing",
+        "jvm/scala/state/HistorySource.scala",
+        "parameters: Parameters): Source = new OneBatch(HistorySource.frame(parameters))",
+        """parameters: Parameters): Source = {
+    val all = new OneBatch(HistorySource.frame(parameters))
+    new Source {
+      override def schema: StructType = all.schema
+      override def getOffset: Option[Offset] = all.getOffset
+      override def stop(): Unit = {}
+      override def getBatch(start: Option[Offset], end: Offset): DataFrame =
+        all.getBatch(start, end)
+    }
+  }""",
+        f"{BOOTSTRAP}::test_the_history_of_a_table",
+    ),
+    # Only Spark 4.0 to 4.2 compare what the plan infers from the rows: no test here sees that
+    # `InternalFrames.microBatch` takes its columns for nullable.
+    mutant(
+        "bootstrap-columns-of-the-history-are-never-null",
+        "jvm/scala/state/HistorySource.scala",
+        "(name, InternalFrames.nullable(HistorySource.frame(parameters).schema))",
+        "(name, HistorySource.frame(parameters).schema)",
+        f"{BOOTSTRAP}::test_columns_of_the_history_may_be_null",
+    ),
+    mutant(
+        "bootstrap-timers-of-processing-time-go-on",
+        "state/bootstrap.py",
+        "not running.awaitTermination(_POLL_S) and not _has_read_all(running)",
+        "not running.awaitTermination(_POLL_S)",
+        f"{BOOTSTRAP}::test_timers_of_processing_time",
+    ),
+    mutant(
+        "bootstrap-a-function-returns-anything",
+        "state/bootstrap.py",
+        "if not isinstance(found, DataFrame) or not found.isStreaming:",
+        "if False:",
+        f"{BOOTSTRAP}::test_what_is_refused[nothing]",
+    ),
+    mutant(
+        "bootstrap-a-function-returns-a-table",
+        "state/bootstrap.py",
+        "if not isinstance(found, DataFrame) or not found.isStreaming:",
+        "if not isinstance(found, DataFrame):",
+        f"{BOOTSTRAP}::test_what_is_refused[another]",
+    ),
+    mutant(
+        "bootstrap-a-log-backed-checkpoint-becomes-files",
+        "state/plain_copy.py",
+        "is_log_backed = source.checkpoint.is_log_backed",
+        "is_log_backed = False",
+        f"{BOOTSTRAP}::test_the_history_of_a_table",
     ),
 )
