@@ -150,7 +150,7 @@ def erase(
     rows = {}
     with fork as (batches, batch, copy):
         change = StateChange(tables, copy.checkpoint, batch, None, None)
-        search = _Search(conditions)
+        search = Search(conditions)
         for number in batches.operators:
             operator = read_operator(copy.checkpoint, number, batch)
             report = change.write(number, search.functions(operator))
@@ -176,7 +176,7 @@ def erase(
     )
 
 
-class _Search:
+class Search:
     """Finds the rows that match conditions, in all operators.
 
     Attributes:
@@ -212,10 +212,7 @@ class _Search:
         columns = shape.columns(rows)
         fitting = [each for each in self._conditions if shape.fits(columns, each)]
         self._used.update(fitting)
-        fields = (
-            f"{f.name} {f.dataType.simpleString()}" for f in columns.schema if f.name != _STORED
-        )
-        self._columns.append(f"{title} ({', '.join(fields)})")
+        self._columns.append(f"{title} ({shape.description(columns)})")
         if not fitting:
             self.not_examined.append(title)
             return rows
@@ -258,6 +255,15 @@ class _Rows:
         value = ["value.*"] if self.expires and not self.is_list else ["value"]
         return rows.select(F.struct("key", "value").alias(_STORED), *key, *value)
 
+    def description(self, columns: DataFrame) -> str:
+        """Return the names and types of the columns of conditions."""
+        if self.is_list:
+            fields = ["value.*"] if self.expires else ["value"]
+            values = columns.select("key", F.explode("value").alias("value"))
+            columns = values.select("key", *fields)
+        types = {f.name: f.dataType.simpleString() for f in columns.schema if f.name != _STORED}
+        return ", ".join(f"{name} {type_}" for name, type_ in types.items())
+
     def fits(self, columns: DataFrame, condition: str) -> bool:
         """Whether the rows have the columns of a condition.
 
@@ -279,9 +285,9 @@ class _Rows:
         keeps = f"NOT coalesce(({condition}), false)"
         if not self.is_list:
             return columns.where(keeps).select(f"{_STORED}.*")
-        # A lambda's parameter hides the column of the same name.
-        if self.expires:
-            keeps = f"exists(array(entry.value), value -> {keeps})"
+        # A lambda's parameter hides the column of the same name, and names a part of an entry.
+        for name in ("value", "ttlExpirationMs") if self.expires else ():
+            keeps = f"exists(array(entry.{name}), {name} -> {keeps})"
         entry = "entry" if self.expires else "value"
         kept = F.expr(f"filter(value, {entry} -> {keeps})").alias("value")
         return columns.select(F.col(_STORED)["key"].alias("key"), kept)

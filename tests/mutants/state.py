@@ -6,6 +6,8 @@ REWRITE = "state/test_rewrite.py"
 VARIABLES = "state/test_rewrite_variables.py"
 REBUILD = "state/test_rebuild.py"
 BOOTSTRAP = "state/test_bootstrap.py"
+ERASE = "state/test_erase.py"
+MATCHING = f"{ERASE}::test_rows_that_match"
 FOLLOWING = f"{VARIABLES}::test_families_that_follow_from_a_variable"
 
 MUTANTS = (
@@ -306,5 +308,110 @@ MUTANTS = (
         "is_log_backed = source.checkpoint.is_log_backed",
         "is_log_backed = False",
         f"{BOOTSTRAP}::test_the_history_of_a_table",
+    ),
+    mutant(
+        "erased-values-of-a-list-are-not-examined",
+        "state/erase.py",
+        '"entry" if self.expires else "value"',
+        '"entry"',
+        f"{MATCHING}[list]",
+    ),
+    mutant(
+        "erased-values-of-a-list-that-expires-are-not-examined",
+        "state/erase.py",
+        'for name in ("value", "ttlExpirationMs") if self.expires else ():',
+        "for name in ():",
+        f"{MATCHING}[list_ttl]",
+    ),
+    mutant(
+        "erased-expirations-of-a-list-are-not-examined",
+        "state/erase.py",
+        'for name in ("value", "ttlExpirationMs") if',
+        'for name in ("value",) if',
+        f"{MATCHING}[list_ttl]",
+    ),
+    mutant(
+        "erased-lists-go-whole",
+        "state/erase.py",
+        "filter(value, {entry} -> {keeps})",
+        "filter(value, {entry} -> forall(value, {entry} -> {keeps}))",
+        f"{MATCHING}[list]",
+    ),
+    mutant(
+        "erased-values-that-expire-are-not-examined",
+        "state/erase.py",
+        '["value.*"] if self.expires and not self.is_list else ["value"]',
+        '["value"]',
+        f"{MATCHING}[value_ttl]",
+    ),
+    mutant(
+        "erased-keys-of-maps-are-not-examined",
+        "state/erase.py",
+        "is_compound=is_timer or name in operator.maps,",
+        "is_compound=is_timer,",
+        f"{MATCHING}[map]",
+    ),
+    mutant(
+        "erased-keys-of-timers-are-not-examined",
+        "state/erase.py",
+        "is_compound=is_timer or name in operator.maps,",
+        "is_compound=name in operator.maps,",
+        f"{MATCHING}[timers]",
+    ),
+    mutant(
+        "erased-rows-with-a-null",
+        "state/erase.py",
+        "NOT coalesce(({condition}), false)",
+        "NOT ({condition})",
+        f"{MATCHING}[value]",
+    ),
+    mutant(
+        "erased-values-of-a-list-with-a-null",
+        "state/erase.py",
+        "NOT coalesce(({condition}), false)",
+        "NOT ({condition})",
+        f"{MATCHING}[list]",
+    ),
+    mutant(
+        "erased-rows-match-all-conditions",
+        "state/erase.py",
+        '" OR ".join',
+        '" AND ".join',
+        f"{ERASE}::test_a_dry_run",
+    ),
+    mutant(
+        "erasing-accepts-a-condition-that-fits-nowhere",
+        "state/erase.py",
+        "if condition not in self._used:",
+        "if False:",
+        f"{ERASE}::test_what_is_refused",
+    ),
+    mutant(
+        "erasing-reports-all-rows-as-examined",
+        "state/erase.py",
+        "self.not_examined.append(title)",
+        "pass",
+        f"{ERASE}::test_rows_that_no_condition_fits",
+    ),
+    mutant(
+        "erasing-counts-all-rows",
+        "state/erase.py",
+        "= before - after, after",
+        "= before, after",
+        f"{ERASE}::test_a_dry_run",
+    ),
+    mutant(
+        "erasing-forgets-archives",
+        "state/erase.py",
+        "still_there=[old, *snapshots],",
+        "still_there=[old],",
+        f"{ERASE}::test_a_key_of_an_aggregation",
+    ),
+    mutant(
+        "erasing-publishes-a-dry-run",
+        "state/erase.py",
+        "if not dry_run:",
+        "if True:",
+        f"{ERASE}::test_a_dry_run",
     ),
 )

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
@@ -11,8 +12,9 @@ from pyspark.sql import SparkSession
 from sparklog.checkpoint import archive, erase, verify
 from sparklog.errors import InvalidRequestError
 from sparklog.session.setup import MANAGER
+from sparklog.state.erase import Search
 from tests.state.operators import Output, run, session
-from tests.state.test_rewrite_variables import KINDS
+from tests.state.test_rewrite_variables import ENTRY, KEY, KINDS, MAP_KEY, OPERATOR
 
 pytestmark = pytest.mark.spark
 
@@ -124,6 +126,114 @@ def test_values_and_entries_of_a_processor(
             (value,) = re.findall(r'"v": (\d+)', text)
             assert int(value) % 2 == 1
             assert '"u": "1"' not in text
+
+
+A, B = ("a",), ("b",)
+TIMER_KEY = "key struct<key struct<k string>, expiryTimestampMs bigint>"
+MATCHING: list[tuple[str, str, str, list[Any], list[Any]]] = [
+    (
+        "value",
+        f"{KEY}, value struct<v int>",
+        "value.v = 1",
+        [(A, (1,)), (B, (2,)), (("c",), (None,))],
+        [(B, (2,)), (("c",), (None,))],
+    ),
+    (
+        "value_ttl",
+        f"{KEY}, value {ENTRY}",
+        "value.v = 1 AND ttlExpirationMs < 25",
+        [(A, ((1,), 20)), (B, ((1,), 30)), (("c",), ((2,), 20))],
+        [(B, ((1,), 30)), (("c",), ((2,), 20))],
+    ),
+    (
+        "list",
+        f"{KEY}, value array<struct<v int>>",
+        "value.v = 1 AND key.k = 'a'",
+        [(A, [(2,), (1,), None, (1,), (None,)]), (B, [(1,)]), (("c",), None)],
+        [(A, [(2,), None, (None,)]), (B, [(1,)]), (("c",), None)],
+    ),
+    (
+        "list_ttl",
+        f"{KEY}, value array<{ENTRY}>",
+        "value.v = 1 AND ttlExpirationMs < 25",
+        [(A, [((1,), 20), ((1,), 30), ((2,), 20), (None, 20)]), (B, [((1,), 20)])],
+        [(A, [((1,), 30), ((2,), 20), (None, 20)]), (B, [])],
+    ),
+    (
+        "map",
+        f"{MAP_KEY}, value struct<v int>",
+        "key.k = 'a' AND userKey.u = 7",
+        [((A, (7,)), (1,)), ((A, (8,)), (1,)), ((B, (7,)), (1,))],
+        [((A, (8,)), (1,)), ((B, (7,)), (1,))],
+    ),
+    (
+        "map_ttl",
+        f"{MAP_KEY}, value {ENTRY}",
+        "userKey.u = 7 AND value.v = 1 AND ttlExpirationMs < 25",
+        [((A, (7,)), ((1,), 20)), ((A, (7,)), ((1,), 30))],
+        [((A, (7,)), ((1,), 30))],
+    ),
+    (
+        "timers",
+        f"{TIMER_KEY}, value struct<n void>",
+        "key.k = 'a' AND expiryTimestampMs < 25",
+        [((A, 20), (None,)), ((A, 30), (None,)), ((B, 20), (None,))],
+        [((A, 30), (None,)), ((B, 20), (None,))],
+    ),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "condition", "rows", "left"),
+    [pytest.param(*case, id=case[0]) for case in MATCHING],
+)
+def test_rows_that_match(
+    spark: SparkSession, name: str, columns: str, condition: str, rows: list[Any], left: list[Any]
+) -> None:
+    """Each kind of row is examined by its own columns; a NULL is no match."""
+    given = spark.createDataFrame(rows, columns).coalesce(1)
+    search = Search([condition])
+    functions = search.functions(OPERATOR)
+    assert isinstance(functions, dict)
+    found = functions[name](given)
+    assert found.schema.simpleString() == given.schema.simpleString()
+    assert found.collect() == spark.createDataFrame(left, columns).coalesce(1).collect()
+    search.check()
+    assert search.not_examined == []
+
+
+@pytest.mark.parametrize(
+    ("name", "columns", "expected"),
+    [
+        ("list", f"{KEY}, value array<struct<v int>>", "key struct<k:string>, value struct<v:int>"),
+        (
+            "list_ttl",
+            f"{KEY}, value array<{ENTRY}>",
+            "key struct<k:string>, value struct<v:int>, ttlExpirationMs bigint",
+        ),
+        (
+            "timers",
+            f"{TIMER_KEY}, value struct<n void>",
+            "key struct<k:string>, expiryTimestampMs bigint, value struct<n:void>",
+        ),
+    ],
+)
+def test_rows_that_no_condition_fits(
+    spark: SparkSession, name: str, columns: str, expected: str
+) -> None:
+    """They stay, and the report names them; if no rows fit, the message has the columns."""
+    given = spark.createDataFrame([], columns)
+    search = Search(["value.name = 'ada'"])
+    functions = search.functions(OPERATOR)
+    assert isinstance(functions, dict)
+    assert functions[name](given) is given
+    assert search.not_examined == [f"operator 0, {name}"]
+    with pytest.raises(InvalidRequestError) as caught:
+        search.check()
+    assert str(caught.value) == (
+        "no rows have the columns of the condition value.name = 'ada'. Use a condition on these "
+        f"columns: operator 0, {name} ({expected})"
+    )
 
 
 REFUSED = [
