@@ -26,6 +26,12 @@ _output_mode = click.option(
     "--output-mode", type=click.Choice(["append", "update", "complete"]), default="append",
     show_default=True, help="Run the query in this output mode.",
 )  # fmt: skip
+_in_place = click.option(
+    "--in-place", is_flag=True,
+    help="Replace SOURCE, a directory whose query is stopped, and keep it under another name, the "
+    "restore point, which is printed. Give no TARGET.",
+)  # fmt: skip
+_optional_target = click.argument("target", required=False)
 _scratch = click.option(
     "--scratch", metavar="DIRECTORY",
     help="Use this directory for temporary copies of checkpoints in a bucket. Executors must reach "
@@ -47,7 +53,7 @@ class _Report(Protocol):
 
 @click.command(cls=Command)
 @click.argument("source")
-@click.argument("target")
+@_optional_target
 @_to
 @click.option(
     "--operator", default=0, show_default=True, type=click.IntRange(0), metavar="N",
@@ -73,19 +79,21 @@ class _Report(Protocol):
     help="Use the schemas of a changed query. CHECKPOINT is one in which that query has run at "
     "least one batch, with any input. --with returns rows of its columns.",
 )  # fmt: skip
+@_in_place
 @_dry_run
 @_scratch
 @storage_option
 @_json
 def rewrite(
     source: str,
-    target: str,
+    target: str | None,
     to: int | None,
     operator: int,
     with_: Sequence[str],
     provider: str | None,
     partitions: int | None,
     template: str | None,
+    in_place: bool,
     dry_run: bool,
     scratch: str | None,
     storage_options: str,
@@ -112,6 +120,7 @@ def rewrite(
             provider=provider,
             partitions=partitions,
             template=template,
+            in_place=in_place,
             dry_run=dry_run,
             scratch=scratch,
             spark=spark,
@@ -164,7 +173,7 @@ def diff(
 
 @click.command(cls=Command)
 @click.argument("source")
-@click.argument("target")
+@_optional_target
 @click.option(
     "--where", multiple=True, required=True, metavar="SQL",
     help="Erase the rows that match this condition in SQL, such as 'key.customer = 17'. It applies "
@@ -179,16 +188,18 @@ def diff(
     "Repeatable.",
 )  # fmt: skip
 @_to
+@_in_place
 @_dry_run
 @_scratch
 @storage_option
 @_json
 def erase(
     source: str,
-    target: str,
+    target: str | None,
     where: Sequence[str],
     archives: Sequence[str],
     to: int | None,
+    in_place: bool,
     dry_run: bool,
     scratch: str | None,
     storage_options: str,
@@ -210,6 +221,7 @@ def erase(
             where,
             to=to,
             archives=archives,
+            in_place=in_place,
             dry_run=dry_run,
             scratch=scratch,
             spark=spark,

@@ -44,6 +44,7 @@ class Erased:
         rows: {rows of an operator: the number that was erased, and the number that is left}.
         not_examined: The rows of operators that have the columns of no condition.
         still_there: The places that have the rows, or may have them: the original, and archives.
+        restore_point: The path of the original after a change in place; else None.
         is_dry_run: Whether nothing was kept.
         took_ms: The duration, in milliseconds.
 
@@ -62,6 +63,7 @@ class Erased:
     rows: dict[str, tuple[int, int]]
     not_examined: list[str]
     still_there: list[str]
+    restore_point: str | None
     is_dry_run: bool
     took_ms: int
 
@@ -83,11 +85,12 @@ class Erased:
 
 def erase(
     source: Path,
-    target: Path,
+    target: Path | None,
     where: str | Sequence[str],
     *,
     to: int | None = None,
     archives: Sequence[str] = (),
+    in_place: bool = False,
     dry_run: bool = False,
     scratch: Path | None = None,
     spark: SparkSession | None = None,
@@ -103,7 +106,7 @@ def erase(
 
     Args:
         source: The checkpoint: a local path, or the URL of a checkpoint in a bucket.
-        target: The new checkpoint: a local path, or a URL.
+        target: The new checkpoint: a local path, or a URL; None with `in_place`.
         where: A condition in SQL, or several. A row that matches one of them is erased. A condition
             applies to all rows that have its columns, in all operators, on both sides of joins, and
             in all state variables and timers of transformWithState. The columns are key, the struct
@@ -112,6 +115,8 @@ def erase(
             ttlExpirationMs. In a list the condition applies to each value.
         to: The batch; by default the newest batch that the query can continue after.
         archives: URLs to which the checkpoint is archived; the report names their snapshots.
+        in_place: Replace the original, a local directory whose query is stopped, in a single step.
+            The report names the restore point: the original under another name.
         dry_run: Report, but keep nothing.
         scratch: A directory for temporary files, for a target in a bucket; by default the directory
             of temporary files. Driver and executors must reach it.
@@ -145,8 +150,9 @@ def erase(
         raise InvalidRequestError("no condition is given: where must have at least one")
     points = {url: list_points(url, storage_options=storage_options) for url in archives}
     fork = plain_fork(
-        source, target, to=to, scratch=scratch, storage_options=storage_options, fs=fs, clock=clock
-    )
+        source, target, to=to, in_place=in_place, scratch=scratch,
+        storage_options=storage_options, fs=fs, clock=clock,
+    )  # fmt: skip
     rows = {}
     with fork as (batches, batch, copy):
         change = StateChange(tables, copy.checkpoint, batch, None, None)
@@ -162,7 +168,8 @@ def erase(
         change.finish()
         if not dry_run:
             copy.publish()
-    old = f"{batches.checkpoint.path} (state after {_numbers(batches)})"
+    place = None if dry_run else copy.restore_point
+    old = f"{place or batches.checkpoint.path} (state after {_numbers(batches)})"
     snapshots = [f"{url} (snapshot {p.name})" for url, found in points.items() for p in found]
     return Erased(
         path=batches.checkpoint.path,
@@ -171,6 +178,7 @@ def erase(
         rows={name: count for name, count in rows.items() if name not in search.not_examined},
         not_examined=search.not_examined,
         still_there=[old, *snapshots],
+        restore_point=place,
         is_dry_run=dry_run,
         took_ms=watch(),
     )

@@ -5,7 +5,7 @@ import json
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
@@ -25,6 +25,7 @@ from sparklog.errors import InvalidRequestError
 from sparklog.fs import FileSystem, write_durably
 from sparklog.logdir.paths import store_url
 from sparklog.logdir.staged_directory import remove_all
+from sparklog.state.in_place import replacement
 from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
@@ -46,14 +47,16 @@ class PlainCopy:
     target: str
     place: str
     publish: Callable[[], None]
+    restore_point: str | None = None
 
 
 @contextlib.contextmanager
 def plain_fork(
     source: Path,
-    target: Path,
+    target: Path | None,
     *,
     to: int | None,
+    in_place: bool,
     scratch: Path | None,
     storage_options: Mapping[str, Any] | None,
     fs: FileSystem,
@@ -63,8 +66,9 @@ def plain_fork(
 
     Args:
         source: The checkpoint.
-        target: The new checkpoint.
+        target: The new checkpoint; None if the copy replaces the original.
         to: The batch; None for the newest.
+        in_place: Whether the copy replaces the original.
         scratch: The directory of the copy for a target in a bucket.
         storage_options: Options of fsspec for checkpoints in a bucket.
         fs: The file system of the checkpoints.
@@ -76,7 +80,9 @@ def plain_fork(
         LogLockedError: The query removes files that the batch needs.
     """
     options = storage_options or {}
-    with report_concurrent_cleanup(source):
+    if in_place == (target is not None):
+        raise InvalidRequestError("name a target, or set in_place; not both")
+    with report_concurrent_cleanup(source), contextlib.ExitStack() as stack:
         checkpoint = Checkpoint.open(source, fs, needs_id=True, storage_options=options)
         if checkpoint.exists(RESET):
             # The copy would not have the request, and the sink would drop its next batches.
@@ -87,11 +93,32 @@ def plain_fork(
             )
         batches = Batches(checkpoint)
         batch = reachable_batch(batches, to)
+        if target is not None:
+            copying = plain_copy(
+                batches, batch, target, scratch=scratch, storage_options=options, fs=fs,
+                clock=clock,
+            )  # fmt: skip
+            yield batches, batch, stack.enter_context(copying)
+            return
+        replaced = stack.enter_context(replacement(batches, batch, clock))
         copying = plain_copy(
-            batches, batch, target, scratch=scratch, storage_options=options, fs=fs, clock=clock
+            batches, batch, replaced.restore_point, place=checkpoint.path, scratch=scratch,
+            storage_options=options, fs=fs, clock=clock,
+        )  # fmt: skip
+        copy = stack.enter_context(copying)
+
+        def publish() -> None:
+            replaced.check_stopped()
+            copy.publish()
+            replaced.exchange()
+
+        yield (
+            batches,
+            batch,
+            replace(
+                copy, target=checkpoint.path, publish=publish, restore_point=replaced.restore_point
+            ),
         )
-        with copying as copy:
-            yield batches, batch, copy
 
 
 @contextlib.contextmanager
@@ -104,6 +131,7 @@ def plain_copy(
     storage_options: Mapping[str, Any] | None,
     fs: FileSystem,
     clock: Clock,
+    place: str | None = None,
     is_log_backed: bool | None = None,
 ) -> Iterator[PlainCopy]:
     """Copy a checkpoint as of a batch, for a new checkpoint.
@@ -119,6 +147,7 @@ def plain_copy(
         storage_options: Options of fsspec for a target in a bucket.
         fs: The file system of the copy.
         clock: The current time in milliseconds since the epoch.
+        place: The path at which a query will use a local target; by default the target.
         is_log_backed: Whether a local target becomes log-backed; by default if the source is.
 
     Raises:
@@ -143,14 +172,15 @@ def plain_copy(
     if is_log_backed is None:
         is_log_backed = source.checkpoint.is_log_backed
     with staged_checkpoint(fs, path, FORK) as staged:
-        plain = _plain(source, batch, staged.directory, f"file:{path}", fs, clock)
+        root = f"file:{place or path}"
+        plain = _plain(source, batch, staged.directory, root, fs, clock)
 
         def publish() -> None:
             if is_log_backed:
                 import_(staged.directory, fs=fs, clock=clock)
             staged.publish()
 
-        yield PlainCopy(plain, path, f"file:{path}", publish)
+        yield PlainCopy(plain, path, root, publish)
 
 
 @contextlib.contextmanager

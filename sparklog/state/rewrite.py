@@ -36,6 +36,7 @@ class Rewritten:
         new_path: The new checkpoint; with `dry_run`, where it would be.
         batch: The batch after which the query of the new checkpoint continues.
         operators: The operators whose state was written.
+        restore_point: The path of the original after a change in place; else None.
         is_dry_run: Whether nothing was kept.
         took_ms: The duration, in milliseconds.
 
@@ -50,6 +51,7 @@ class Rewritten:
     new_path: str
     batch: int
     operators: list[RewrittenOperator]
+    restore_point: str | None
     is_dry_run: bool
     took_ms: int
 
@@ -72,12 +74,13 @@ class Rewritten:
         ]
         changes = [str(found) for each in self.operators for found in each.differences]
         first = f"{self.new_path} {verb} after batch {self.batch} of {self.path}{rows}"
-        return "\n".join([first, *columns, *changes])
+        point = [] if self.restore_point is None else [f"restore point: {self.restore_point}"]
+        return "\n".join([first, *columns, *changes, *point])
 
 
 def rewrite(
     source: Path,
-    target: Path,
+    target: Path | None = None,
     *,
     to: int | None = None,
     operator: int = 0,
@@ -85,6 +88,7 @@ def rewrite(
     provider: str | None = None,
     partitions: int | None = None,
     template: Path | None = None,
+    in_place: bool = False,
     dry_run: bool = False,
     scratch: Path | None = None,
     spark: SparkSession | None = None,
@@ -100,7 +104,7 @@ def rewrite(
 
     Args:
         source: The checkpoint: a local path, or the URL of a checkpoint in a bucket.
-        target: The new checkpoint: a local path, or a URL.
+        target: The new checkpoint: a local path, or a URL; None with `in_place`.
         to: The batch; by default the newest batch that the query can continue after.
         operator: The operator whose state `with_` changes.
         with_: A function from a DataFrame with the columns partition_id, key and value, as Spark's
@@ -113,6 +117,8 @@ def rewrite(
         template: A checkpoint of a changed query, which has run at least one batch there with any
             input. Schemas and settings come from it; `with_` returns rows of its columns. State
             variables that only the changed query has begin empty, and others are dropped.
+        in_place: Replace the original, a local directory whose query is stopped, in a single step.
+            The report names the restore point: the original under another name.
         dry_run: Write the new state, and report it, but keep nothing.
         scratch: A directory for temporary files, for a target in a bucket; by default that of
             temporary files. For a local target they are beside the target. Driver and executors
@@ -146,8 +152,8 @@ def rewrite(
     tables = StateTables(spark)
     with contextlib.ExitStack() as stack:
         fork = plain_fork(
-            source, target, to=to, scratch=scratch, storage_options=storage_options, fs=fs,
-            clock=clock,
+            source, target, to=to, in_place=in_place, scratch=scratch,
+            storage_options=storage_options, fs=fs, clock=clock,
         )  # fmt: skip
         batches, batch, copy = stack.enter_context(fork)
         checkpoint = batches.checkpoint
@@ -176,6 +182,7 @@ def rewrite(
         new_path=copy.target,
         batch=batch,
         operators=written,
+        restore_point=None if dry_run else copy.restore_point,
         is_dry_run=dry_run,
         took_ms=watch(),
     )

@@ -22,7 +22,7 @@ from sparklog.checkpoint import (
 )
 from sparklog.checkpoint.unfinished_reset import UnfinishedReset
 from sparklog.clock import system_clock
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL
 from sparklog.session.setup import MANAGER
 from tests.state.operators import OPERATORS, Counter, Operator, Output, run, session, source
@@ -507,3 +507,75 @@ def test_what_can_not_be_compared(spark: SparkSession, shared: Path, query: Quer
         diff(shared, shared, batch=99, spark=spark)
     with pytest.raises(InvalidRequestError, match="has other columns or types"):
         diff(shared, query("drop_duplicates"), spark=spark)
+
+
+@pytest.mark.parametrize(
+    ("operator", "provider", "manager"),
+    [
+        ("aggregation", "hdfs", None),
+        pytest.param("aggregation", "rocksdb", MANAGER, marks=pytest.mark.deep),
+        pytest.param("transform_with_state", "rocksdb", None, marks=pytest.mark.deep),
+    ],
+)
+def test_in_place(
+    spark: SparkSession,
+    query: Query,
+    tmp_path: Path,
+    operator: str,
+    provider: str,
+    manager: str | None,
+) -> None:
+    """The query goes on at the same path, and the original at the restore point, moved back."""
+    expected: Output = {}
+    path = query(operator, provider, manager, output=expected)
+    batch = max(expected)
+    done = rewrite(path, in_place=True, partitions=3, spark=spark, clock=later)
+    assert done.new_path == done.path == str(path)
+    assert done.restore_point is not None
+    assert f"restore point: {done.restore_point}" in str(done)
+    assert sorted(map(str, tmp_path.iterdir())) == sorted([str(path), done.restore_point])
+    assert len(done.operators[0].rows_after) == 3
+    assert history(path).batches[-1].batch == batch
+    assert history(path).is_log_backed == (manager is not None)
+    undisturbed: Output = {}
+    run(session(spark, provider, None), operator, tmp_path / "other", undisturbed, batch + 1)
+    own = session(spark, provider, manager)
+    found: Output = {}
+    run(own, operator, path, found, batch + 1)
+    assert found[batch + 1] == undisturbed[batch + 1]
+    path.rename(tmp_path / "aside")
+    Path(done.restore_point).rename(path)
+    again: Output = {}
+    run(own, operator, path, again, batch + 1)
+    assert again[batch + 1] == undisturbed[batch + 1]
+
+
+def later() -> int:
+    """A time at which a batch that isn't committed counts as stopped."""
+    return system_clock() + 20_000
+
+
+def test_what_can_not_be_replaced(
+    spark: SparkSession, query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = query()
+    before = _files(path)
+
+    def refused(message: str, **given: Any) -> None:
+        with pytest.raises((InvalidRequestError, LogLockedError), match=message):
+            rewrite(path, partitions=3, spark=spark, clock=later, **given)
+        assert _files(path) == before
+
+    refused("name a target, or set in_place; not both")
+    refused("name a target, or set in_place; not both", target=tmp_path / "new", in_place=True)
+    refused("a change in place can't go back to batch 1. Reset the checkpoint to", to=1, in_place=True)
+
+    def planned(frame: DataFrame) -> DataFrame:
+        """The query plans a batch meanwhile."""
+        (path / "offsets/99").write_text("v1\n{}\n0")
+        return frame
+
+    with pytest.raises(LogLockedError, match="is running: stop it before the change in place"):
+        rewrite(path, in_place=True, with_=planned, spark=spark, clock=later)
+    (path / "offsets/99").unlink()
+    assert _files(path) == before

@@ -1,0 +1,90 @@
+"""Replaces a checkpoint by its changed copy, in a single step, and keeps the original.
+
+The copy is complete before two directories are exchanged, so that a crash leaves the old checkpoint
+or the new one at the path. The other is beside it, as the restore point.
+"""
+
+import contextlib
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from sparklog.checkpoint.batches import Batches
+from sparklog.checkpoint.files import Checkpoint
+from sparklog.checkpoint.running_query import check_no_running_batch, keep_stopped, plans_of
+from sparklog.checkpoint.staged_checkpoint import is_mount_point
+from sparklog.clock import Clock
+from sparklog.errors import InvalidRequestError, LogLockedError
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """A checkpoint that is about to be replaced.
+
+    Attributes:
+        restore_point: The path of the copy, and of the original after the exchange.
+        check_stopped: Raises LogLockedError if the query has run meanwhile.
+        exchange: Exchanges the copy, which is complete, with the checkpoint.
+    """
+
+    restore_point: str
+    check_stopped: Callable[[], None]
+    exchange: Callable[[], None]
+
+
+@contextlib.contextmanager
+def replacement(batches: Batches, batch: int, clock: Clock) -> Iterator[Replacement]:
+    """Prepare to replace a checkpoint whose query is stopped.
+
+    Raises:
+        InvalidRequestError: The checkpoint can't be replaced in a single step, or it has batches
+            after `batch`.
+        LogLockedError: The query is running.
+    """
+    checkpoint = batches.checkpoint
+    _check(checkpoint, batches, batch)
+    check_no_running_batch(batches, clock())
+    with keep_stopped(checkpoint, "a change of its state in place"):
+        before = plans_of(checkpoint)
+        point = f"{checkpoint.path}.restore-point-{clock()}"
+
+        def check_stopped() -> None:
+            checkpoint.refresh()
+            if plans_of(checkpoint) != before:
+                raise LogLockedError(
+                    f"{checkpoint.path}: the query is running: stop it before the change in place",
+                    path=checkpoint.path,
+                )
+
+        def exchange() -> None:
+            if not checkpoint.fs.exchange(point, checkpoint.path):
+                raise InvalidRequestError(
+                    f"{checkpoint.path} is on {checkpoint.fs.kind(checkpoint.path)}, which can't "
+                    f"exchange two directories. The changed checkpoint is {point}: start the query "
+                    "with it",
+                    path=checkpoint.path,
+                )
+            checkpoint.fs.sync_dir(checkpoint.path.rpartition("/")[0] or "/")
+
+        yield Replacement(point, check_stopped, exchange)
+
+
+def _check(checkpoint: Checkpoint, batches: Batches, batch: int) -> None:
+    if checkpoint.fs is not checkpoint.disk:
+        raise InvalidRequestError(
+            f"{checkpoint.path}: a checkpoint in a bucket can't be replaced in a single step: name "
+            "a target, and start the query with it",
+            path=checkpoint.path,
+        )
+    if is_mount_point(checkpoint.fs, checkpoint.path):
+        raise InvalidRequestError(
+            f"{checkpoint.path} is a mount point, which can't be replaced by another directory: "
+            "name a target, and start the query with it",
+            path=checkpoint.path,
+        )
+    newest = max(batches.committed)
+    if batch != newest:
+        raise InvalidRequestError(
+            f"{checkpoint.path} has batch {newest}, and its sink has the output: a change in place "
+            f"can't go back to batch {batch}. Reset the checkpoint to this batch first",
+            path=checkpoint.path,
+        )
