@@ -116,11 +116,13 @@ def bootstrap(
         InvalidRequestError: `target` exists, the query can't be started or fails, or it keeps no
             state.
         StorageUnavailableError: The disk or the store fails. A failed call leaves no new
-            checkpoint.
+            checkpoint. A killed call leaves a directory, which the next call for the same target
+            removes, or in a bucket objects below `<target>.bootstrap-<id>/`.
 
     Cost:
         That of the query over the history. The state is copied once by the driver if the target is
-        in a bucket, and renamed on a disk. A batch DataFrame is read once.
+        in a bucket, and renamed on a disk. A batch DataFrame is computed once for each use in the
+        query.
 
     Examples:
         >>> from sparklog.checkpoint import bootstrap
@@ -192,6 +194,8 @@ def _over_history(
             "with from_, query must be a function that gets streaming DataFrames and returns one"
         )
     histories = [from_] if isinstance(from_, DataFrame) else list(from_)
+    if not histories:
+        raise InvalidRequestError("from_ is an empty list, so there is no history")
     for each in histories:
         if not isinstance(each, DataFrame):
             raise InvalidRequestError(f"from_ must have DataFrames; got {type(each).__name__}")

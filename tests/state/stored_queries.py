@@ -26,9 +26,7 @@ def main(settings: str) -> None:
             own.conf.set(key, value)
         Path(output).mkdir(exist_ok=True)
         run(own, operator, checkpoint, Outputs(Path(output)), last)
-    counts = {
-        path: spark.read.format("statestore").load(path).count() for path in asked["states"]
-    }
+    counts = {path: spark.read.format("statestore").load(path).count() for path in asked["states"]}
     Path(f"{settings}.states").write_text(json.dumps(counts))
     spark.stop()
 

@@ -143,7 +143,7 @@ DEEP_CASES = [
     (join, "append", "hdfs", None),
     (transform_with_state, "update", "rocksdb", MANAGER),
     (aggregation, "complete", "rocksdb", None),
-    (self_join, "append", "rocksdb", None),
+    (self_join, "append", "hdfs", None),
     (windows_of_windows, "append", FORMAT_2, MANAGER),
 ]
 
@@ -360,6 +360,7 @@ REFUSED: list[tuple[str, Any, str, str]] = [
     ("None", "none", "update", "without from_, query must be a streaming DataFrame"),
     ("None as history", (aggregation, "none"), "update", "from_ must have DataFrames; got None"),
     ("no function", ("stream", "table"), "update", "with from_, query must be a function that"),
+    ("no history", (aggregation, "no"), "update", "from_ is an empty list, so there is no h"),
     ("nothing", (lambda rows: None, "table"), "update", "must return a streaming DataFrame, made"),
     ("another", (lambda rows: rows.sparkSession.range(1), "table"), "update", "must return a str"),
     ("no state", (_without_state, "table"), "append", "keeps no state, so it needs no bootstrap"),
@@ -378,7 +379,8 @@ def test_what_is_refused(
 ) -> None:
     own = session(spark, "hdfs", None)
     (tmp_path / "nothing").mkdir()
-    frames = {
+    frames: dict[str, Any] = {
+        "no": [],
         "table": own.read.schema(SCHEMA).parquet(str(inputs.file(0))),
         "stream": aggregation(inputs.stream(own, "files")),
         "empty": inputs.stream(own, "nothing").dropDuplicates(["k"]),
@@ -387,7 +389,7 @@ def test_what_is_refused(
     before = sorted(tmp_path.iterdir())
     query, from_ = given if isinstance(given, tuple) else (given, None)
     query = query if callable(query) else frames[query]
-    histories = [frames[from_]] if from_ else None
+    histories = None if from_ is None else [] if from_ == "no" else [frames[from_]]
     with pytest.raises(InvalidRequestError, match=message):
         bootstrap(tmp_path / "new", query, from_=histories, output_mode=mode)
     assert sorted(tmp_path.iterdir()) == before

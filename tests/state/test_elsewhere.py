@@ -144,9 +144,7 @@ def test_a_mounted_file_system(
 
 
 @pytest.mark.parametrize("asynchronous", ["false", "true"])
-def test_queries_whose_commits_ride(
-    spark: SparkSession, tmp_path: Path, asynchronous: str
-) -> None:
+def test_queries_whose_commits_ride(spark: SparkSession, tmp_path: Path, asynchronous: str) -> None:
     """With asynchronous progress tracking each commit is written at once, whatever the setting."""
     query = (
         spark.readStream.format("rate").load().writeStream.format("noop")

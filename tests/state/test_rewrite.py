@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 from sparklog.checkpoint import (
     Rewritten,
     diff,
+    fork,
     history,
     reset,
     rewrite,
@@ -23,7 +24,7 @@ from sparklog.checkpoint import (
 from sparklog.checkpoint.unfinished_reset import UnfinishedReset
 from sparklog.clock import system_clock
 from sparklog.errors import InvalidRequestError, LogLockedError
-from sparklog.fs import LOCAL
+from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.session.setup import MANAGER
 from tests.state.operators import OPERATORS, Counter, Operator, Output, run, session, source
 
@@ -103,9 +104,7 @@ def test_moved_state(
     expected: Output = {}
     path = query(operator, before, manager, format, expected, last=LAST)
     assert any(expected[batch] for batch in range(AT + 1, LAST + 1))
-    report = rewrite(
-        path, tmp_path / "moved", to=AT, provider=after, partitions=3, spark=spark
-    )
+    report = rewrite(path, tmp_path / "moved", to=AT, provider=after, partitions=3, spark=spark)
     assert [len(each.rows_after) for each in report.operators] == [3]
     for each in report.operators:
         assert sum(each.rows_before) == sum(each.rows_after) > 0
@@ -555,27 +554,57 @@ def later() -> int:
     return system_clock() + 20_000
 
 
-def test_what_can_not_be_replaced(
-    spark: SparkSession, query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+class NoExchange(LocalFileSystem):
+    """A file system that can't exchange two directories."""
+
+    def exchange(self, first: str, second: str) -> bool:
+        return False
+
+
+class Mounted(LocalFileSystem):
+    """A machine on which each directory is a mount point."""
+
+    def identity(self, path: str) -> tuple[int, int]:
+        return len(path), 0
+
+
+def test_what_can_not_be_replaced(spark: SparkSession, query: Query, tmp_path: Path) -> None:
     path = query()
     before = _files(path)
 
-    def refused(message: str, **given: Any) -> None:
+    def refused(message: str, source: Any = path, **given: Any) -> None:
         with pytest.raises((InvalidRequestError, LogLockedError), match=message):
-            rewrite(path, partitions=3, spark=spark, clock=later, **given)
+            rewrite(source, spark=spark, clock=later, **{"partitions": 3, **given})
         assert _files(path) == before
+        assert list(tmp_path.iterdir()) == [path]
 
     refused("name a target, or set in_place; not both")
     refused("name a target, or set in_place; not both", target=tmp_path / "new", in_place=True)
-    refused("a change in place can't go back to batch 1. Reset the checkpoint to", to=1, in_place=True)
+    refused("can't go back to batch 1. Reset the checkpoint to this", to=1, in_place=True)
+    refused("is a mount point, .*: name a target, and start", in_place=True, fs=Mounted())
+    plan = path / "offsets/99"
 
     def planned(frame: DataFrame) -> DataFrame:
         """The query plans a batch meanwhile."""
-        (path / "offsets/99").write_text("v1\n{}\n0")
+        plan.write_text("v1\n{}\n0")
+        before[str(plan)] = plan.read_bytes()
         return frame
 
-    with pytest.raises(LogLockedError, match="is running: stop it before the change in place"):
-        rewrite(path, in_place=True, with_=planned, spark=spark, clock=later)
-    (path / "offsets/99").unlink()
-    assert _files(path) == before
+    refused("is running: stop it before the change in place", in_place=True, with_=planned)
+    plan.unlink()
+    del before[str(plan)]
+    stored = f"memory://{tmp_path.name}-{id(path)}"
+    fork(path, stored, to=AT)
+    refused(
+        "a checkpoint in a bucket can't be replaced in a single step: name a target",
+        stored,
+        in_place=True,
+    )
+    rewrite(stored, f"{stored}-new", partitions=3, spark=spark)
+    with pytest.raises(InvalidRequestError, match="can't exchange two directories"):
+        rewrite(path, in_place=True, partitions=3, spark=spark, clock=later, fs=NoExchange())
+    (changed,) = set(tmp_path.iterdir()) - {path}
+    output: Output = {}
+    run(session(spark, "hdfs", None), "aggregation", changed, output, AT + 1)
+    reset(path, to=1, clock=later)
+    rewrite(path, to=1, in_place=True, partitions=3, spark=spark, clock=later)

@@ -44,9 +44,7 @@ Query = Callable[..., None]
 
 
 @pytest.fixture
-def query(
-    tmp_path: Path, s3: S3Server, provider: dict[str, str], kept: dict[str, str]
-) -> Query:
+def query(tmp_path: Path, s3: S3Server, provider: dict[str, str], kept: dict[str, str]) -> Query:
     """Run the query with a source, a sink and a checkpoint until the source's end."""
     conf = {**s3a_conf(s3), "spark.sql.shuffle.partitions": "2", **provider}
     settings = tmp_path / "settings.json"

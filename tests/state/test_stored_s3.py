@@ -105,9 +105,7 @@ def test_requests_of_a_batch(
 
 
 @pytest.mark.parametrize("commit", [{}, RIDE], ids=["put", "ride"])
-def test_killed_drivers(
-    commit: dict[str, str], s3: S3Server, bucket: str, tmp_path: Path
-) -> None:
+def test_killed_drivers(commit: dict[str, str], s3: S3Server, bucket: str, tmp_path: Path) -> None:
     """After each kill -9 the query goes on, and repeats no batch with another result."""
     url, ours, expected = f"{bucket}/killed", tmp_path / "ours", tmp_path / "expected"
     provider = "changelog"
@@ -247,9 +245,7 @@ def test_killed_executors(s3: S3Server, bucket: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("fault", ["bucket", "credentials"])
-def test_a_query_that_cannot_start(
-    fault: str, s3: S3Server, bucket: str, tmp_path: Path
-) -> None:
+def test_a_query_that_cannot_start(fault: str, s3: S3Server, bucket: str, tmp_path: Path) -> None:
     """A missing bucket and wrong credentials fail at once, with what the store says."""
     conf = s3a_conf(s3)
     url = f"{bucket}/query"
