@@ -81,7 +81,7 @@ def plain_fork(
     """
     options = storage_options or {}
     if in_place == (target is not None):
-        raise InvalidRequestError("name a target, or set in_place; not both")
+        raise InvalidRequestError("name a target, or choose in_place (--in-place); not both")
     with report_concurrent_cleanup(source), contextlib.ExitStack() as stack:
         checkpoint = Checkpoint.open(source, fs, needs_id=True, storage_options=options)
         if checkpoint.exists(RESET):

@@ -74,7 +74,7 @@ class Rewritten:
         ]
         changes = [str(found) for each in self.operators for found in each.differences]
         first = f"{self.new_path} {verb} after batch {self.batch} of {self.path}{rows}"
-        point = [] if self.restore_point is None else [f"restore point: {self.restore_point}"]
+        point = [] if self.restore_point is None else [f"the original is now {self.restore_point}"]
         return "\n".join([first, *columns, *changes, *point])
 
 

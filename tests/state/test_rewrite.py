@@ -531,7 +531,7 @@ def test_in_place(
     done = rewrite(path, in_place=True, partitions=3, spark=spark, clock=later)
     assert done.new_path == done.path == str(path)
     assert done.restore_point is not None
-    assert f"restore point: {done.restore_point}" in str(done)
+    assert f"the original is now {done.restore_point}" in str(done)
     assert sorted(map(str, tmp_path.iterdir())) == sorted([str(path), done.restore_point])
     assert len(done.operators[0].rows_after) == 3
     assert history(path).batches[-1].batch == batch
@@ -578,8 +578,8 @@ def test_what_can_not_be_replaced(spark: SparkSession, query: Query, tmp_path: P
         assert _files(path) == before
         assert list(tmp_path.iterdir()) == [path]
 
-    refused("name a target, or set in_place; not both")
-    refused("name a target, or set in_place; not both", target=tmp_path / "new", in_place=True)
+    refused("name a target, or choose in_place")
+    refused("name a target, or choose in_place", target=tmp_path / "new", in_place=True)
     refused("can't go back to batch 1. Reset the checkpoint to this", to=1, in_place=True)
     refused("is a mount point, .*: name a target, and start", in_place=True, fs=Mounted())
     plan = path / "offsets/99"
