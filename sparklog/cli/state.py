@@ -28,8 +28,8 @@ _output_mode = click.option(
 )  # fmt: skip
 _in_place = click.option(
     "--in-place", is_flag=True,
-    help="Replace SOURCE, a directory whose query is stopped, and keep it under another name, the "
-    "restore point, which is printed. Give no TARGET.",
+    help="Change SOURCE, a directory whose query is stopped, in place of a TARGET. The original is "
+    "kept under another name, which is printed.",
 )  # fmt: skip
 _optional_target = click.argument("target", required=False)
 _scratch = click.option(
