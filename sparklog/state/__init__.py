@@ -13,8 +13,8 @@ the state variables and timers of transformWithState that functions change
 - `diff`: compares the state of two checkpoints; `comparison`: compares the rows of a family
 - `tables`: reads and writes the state of an operator, by the jar; `operators`: which columns of a
 key determine the partition
-- `plain_copy`: a copy of a checkpoint in Spark's own files; `in_place`: exchanges a checkpoint with its
-copy
+- `plain_copy`: a copy of a checkpoint in Spark's own files; `in_place`: exchanges a
+checkpoint with its copy
 """
 
 from sparklog.extras import needed

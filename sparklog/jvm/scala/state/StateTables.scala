@@ -57,7 +57,7 @@ object StateTables {
     val all = plan.families.indices.toSet
     val rows = new StateRows(spark.sparkContext, plan, all, conf, hadoop)
     val found = spark.sparkContext.runJob(rows, StateJob.digest(plan, tolerant) _)
-    mapper.writeValueAsString(found.map(_.fold(identity, StateJob.numbers)).toSeq.asJava)
+    mapper.writeValueAsString(found.map(_.fold[Any](identity, StateJob.numbers)).toSeq.asJava)
   }
 
   /**
