@@ -50,6 +50,27 @@ class PlainCopy:
     restore_point: str | None = None
 
 
+def open_original(
+    source: Path, fs: FileSystem, storage_options: Mapping[str, Any], *, to_end: bool = True
+) -> Checkpoint:
+    """Open a checkpoint from which a new one is made; for the arguments see `Checkpoint.open`.
+
+    Raises:
+        InvalidRequestError: A reset of the checkpoint is unfinished.
+    """
+    checkpoint = Checkpoint.open(
+        source, fs, to_end=to_end, needs_id=True, storage_options=storage_options
+    )
+    if checkpoint.exists(RESET):
+        # The copy would not have the request, and the sink would drop its next batches.
+        raise InvalidRequestError(
+            f"{checkpoint.path}: a reset of the checkpoint is unfinished: run the same reset again "
+            "first",
+            path=checkpoint.path,
+        )
+    return checkpoint
+
+
 @contextlib.contextmanager
 def plain_fork(
     source: Path,
@@ -83,14 +104,7 @@ def plain_fork(
     if in_place == (target is not None):
         raise InvalidRequestError("name a target, or choose in_place (--in-place); not both")
     with report_concurrent_cleanup(source), contextlib.ExitStack() as stack:
-        checkpoint = Checkpoint.open(source, fs, needs_id=True, storage_options=options)
-        if checkpoint.exists(RESET):
-            # The copy would not have the request, and the sink would drop its next batches.
-            raise InvalidRequestError(
-                f"{checkpoint.path}: a reset of the checkpoint is unfinished: run the same reset "
-                "again first",
-                path=checkpoint.path,
-            )
+        checkpoint = open_original(source, fs, options)
         batches = Batches(checkpoint)
         batch = reachable_batch(batches, to)
         if target is not None:

@@ -25,6 +25,7 @@ from sparklog.state.operators import read_operator
 from sparklog.state.plain_copy import (
     check_free,
     edit_metadata_log,
+    open_original,
     plain_copy,
     scratch_name,
 )
@@ -148,7 +149,7 @@ def rebuild(
     options = storage_options or {}
     check_free(target, fs, options)
     tables = StateTables(query.sparkSession)
-    checkpoint = Checkpoint.open(source, fs, to_end=False, needs_id=True, storage_options=options)
+    checkpoint = open_original(source, fs, options, to_end=False)
     batch = _committed(Batches(checkpoint), to)
     with staged_checkpoint(fs, scratch_name(scratch), FORK) as staged:
         plain = _readable_copy(checkpoint, batch, os.path.join(staged.directory, "left"), fs)

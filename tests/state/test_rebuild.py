@@ -8,8 +8,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sparklog.checkpoint import diff, export, rebuild
+from sparklog.checkpoint import diff, export, rebuild, unfinished_reset
+from sparklog.checkpoint.log_backed.layout import RESET
+from sparklog.checkpoint.unfinished_reset import UnfinishedReset
 from sparklog.errors import InvalidRequestError
+from sparklog.fs import LOCAL
 from sparklog.session.setup import MANAGER
 from tests.state.operators import session
 from tests.state.test_bootstrap import (
@@ -185,6 +188,10 @@ def test_what_is_refused(
         assert not (tmp_path / "new").exists()
 
     refused("all state after batch 1 can be read, so there is nothing to rebuild")
+    note = UnfinishedReset(output=str(tmp_path / "output"), batch=1, time_ms=0)
+    unfinished_reset.write(LOCAL, str(path), note)
+    refused("a reset of the checkpoint is unfinished: run the same reset again first")
+    (path / RESET).unlink()
     refused("batch 7 is not committed; committed batches: 0 to 1", to=7)
     shutil.rmtree(path / "state/0/1")
     other = aggregation(
