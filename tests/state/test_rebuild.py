@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from sparklog.checkpoint import diff, export, rebuild, unfinished_reset
+from sparklog.checkpoint import diff, export, rebuild, unfinished_reset, verify
 from sparklog.checkpoint.log_backed.layout import RESET
 from sparklog.checkpoint.unfinished_reset import UnfinishedReset
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL
 from sparklog.session.setup import MANAGER
 from tests.state.operators import session
@@ -157,6 +157,27 @@ def test_damage(
         f"the {equal} partitions that were left are equal"
     )
     assert diff(tmp_path / "whole", tmp_path / "new", spark=spark).is_equal
+
+
+@pytest.mark.deep
+def test_a_damaged_record(spark: SparkSession, inputs: Inputs, tmp_path: Path) -> None:
+    """The repair of a log-backed checkpoint removes the record, and the query computes it again."""
+    own, path = quiet(spark, "hdfs", MANAGER), tmp_path / "ckpt"
+    for number in range(AT + 1):
+        inputs.show("seen", number)
+    query = reading(own, tmp_path, aggregation)
+    run(query, "update", path, AT)
+    shutil.copytree(path, tmp_path / "whole")
+    (log,) = path.glob("sparklog/state.0.default-1/*.log")
+    data = log.read_bytes()
+    middle = len(data) // 2
+    log.write_bytes(data[:middle] + bytes(60) + data[middle + 60 :])
+    with pytest.raises(DataCorruptionError, match="verify PATH --repair"):
+        rebuild(path, tmp_path / "new", query, output_mode="update")
+    verify(path, repair=True)
+    done = rebuild(path, tmp_path / "new", query, output_mode="update")
+    assert done.lost == {0: [1]}
+    assert diff(tmp_path / "whole", tmp_path / "new", spark=own).is_equal
 
 
 @pytest.mark.deep
