@@ -34,8 +34,9 @@ _in_place = click.option(
 _optional_target = click.argument("target", required=False)
 _scratch = click.option(
     "--scratch", metavar="DIRECTORY",
-    help="Use this directory for temporary copies of checkpoints in a bucket. Executors must reach "
-    "it. The default is the directory of temporary files.",
+    help="Use this directory for temporary copies. Executors must reach it. The default is the "
+    "directory of temporary files. If executors share no disk with the driver, rewrite, erase and "
+    "diff also take a URL of Spark, such as s3a://bucket/tmp.",
 )  # fmt: skip
 _to = click.option(
     "--to", type=int, metavar="BATCH",

@@ -230,7 +230,8 @@ class StateChange:
         if obstacle is not None:
             raise InvalidRequestError(
                 f"the new state in {self._copy.path} is incomplete ({obstacle}): driver and "
-                "executors must reach the same directory; use a target on a disk that they share"
+                "executors must reach the same directory; use a target on a disk that they share, "
+                "or set scratch to a URL that they reach, such as s3a://bucket/tmp"
             )
 
     def _edit(self, path: str, edit: Callable[[dict[str, Any]], None]) -> None:

@@ -80,7 +80,7 @@ def diff(
         second: The other checkpoint.
         batch: The batch; by default the newest batch that is committed in both.
         scratch: A directory for temporary copies, which driver and executors reach; by default
-            the directory of temporary files.
+            the directory of temporary files. Or a URL, as in `rewrite`.
         spark: The session, which has sparklog's jar; by default the active session.
         storage_options: Options of fsspec for checkpoints in a bucket.
         fs: The file system of the checkpoints; for tests.
@@ -101,7 +101,6 @@ def diff(
         >>> diff("checkpoint", "moved", spark=spark).families
         []
     """
-    tables = StateTables(spark)
     both = [
         Batches(Checkpoint.open(path, fs, storage_options=storage_options or {}))
         for path in (first, second)
@@ -111,6 +110,7 @@ def diff(
     differences: list[FamilyDifference] = []
     totals = []
     with contextlib.ExitStack() as stack:
+        tables = stack.enter_context(StateTables(spark, scratch))
         views = []
         for batches in both:
             stack.enter_context(report_concurrent_cleanup(batches.checkpoint.path))

@@ -118,8 +118,7 @@ def erase(
         in_place: Replace the original, a local directory whose query is stopped, in a single step.
             The report names the restore point: the original under another name.
         dry_run: Report, but keep nothing.
-        scratch: A directory for temporary files, for a target in a bucket; by default the directory
-            of temporary files. Driver and executors must reach it.
+        scratch: A directory for temporary files, or a URL, as in `rewrite`.
         spark: The session, which has sparklog's jar; by default the active session.
         storage_options: Options of fsspec for checkpoints and archives in a bucket.
         fs: The file system of the checkpoints; for tests.
@@ -144,7 +143,6 @@ def erase(
         the rows may still be in /.../flights (state after batch 0)
     """
     watch = stopwatch()
-    tables = StateTables(spark)
     conditions = [where] if isinstance(where, str) else list(where)
     if not conditions:
         raise InvalidRequestError("no condition is given: where must have at least one")
@@ -154,7 +152,7 @@ def erase(
         storage_options=storage_options, fs=fs, clock=clock,
     )  # fmt: skip
     rows = {}
-    with fork as (batches, batch, copy):
+    with StateTables(spark, scratch) as tables, fork as (batches, batch, copy):
         change = StateChange(tables, copy.checkpoint, batch, None, None)
         search = Search(conditions)
         for number in batches.operators:

@@ -248,7 +248,9 @@ def check_free(
 
 def scratch_name(scratch: Path | None) -> str:
     """Return the path by which temporary directories are named."""
-    parent = own_path(tempfile.gettempdir() if scratch is None else scratch)
+    if scratch is None or store_url(scratch) is not None:
+        scratch = tempfile.gettempdir()
+    parent = own_path(scratch)
     return os.path.join(parent, "sparklog-state")
 
 

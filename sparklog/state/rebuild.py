@@ -19,6 +19,7 @@ from sparklog.checkpoint.staged_checkpoint import FORK, staged_checkpoint
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem, make_directories, write_durably
+from sparklog.logdir.paths import store_url
 from sparklog.state.bootstrap import run_query
 from sparklog.state.change import StateChange
 from sparklog.state.operators import read_operator
@@ -148,6 +149,8 @@ def rebuild(
     watch = stopwatch()
     options = storage_options or {}
     check_free(target, fs, options)
+    if scratch is not None and store_url(scratch) is not None:
+        raise InvalidRequestError(f"scratch must be a directory here; got {scratch}")
     tables = StateTables(query.sparkSession)
     checkpoint = open_original(source, fs, options, to_end=False)
     batch = _committed(Batches(checkpoint), to)

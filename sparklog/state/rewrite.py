@@ -122,7 +122,8 @@ def rewrite(
         dry_run: Write the new state, and report it, but keep nothing.
         scratch: A directory for temporary files, for a target in a bucket; by default that of
             temporary files. For a local target they are beside the target. Driver and executors
-            must reach them.
+            must reach them. Where they share no disk, use a URL of Spark, such as s3a://bucket/tmp:
+            tasks then read and write copies of the state there.
         spark: The session, which has sparklog's jar; by default the active session.
         storage_options: Options of fsspec for checkpoints in a bucket.
         fs: The file system of the checkpoints; for tests.
@@ -149,8 +150,8 @@ def rewrite(
     """
     watch = stopwatch()
     _check_change(with_, provider, partitions, template)
-    tables = StateTables(spark)
     with contextlib.ExitStack() as stack:
+        tables = stack.enter_context(StateTables(spark, scratch))
         fork = plain_fork(
             source, target, to=to, in_place=in_place, scratch=scratch,
             storage_options=storage_options, fs=fs, clock=clock,

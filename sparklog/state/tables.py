@@ -5,9 +5,11 @@ Reads and writes a checkpoint of Spark's own files, which the executors must rea
 
 import contextlib
 import json
+import os
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple, Self
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,6 +23,7 @@ from sparklog.checkpoint.spark_files.state_schema import (
 from sparklog.checkpoint.spark_files.state_stores import stores_info
 from sparklog.errors import InvalidRequestError
 from sparklog.jvm.gateway import Gateway, find_gateway
+from sparklog.logdir.paths import store_url
 from sparklog.state.operators import FamilyRule, Operator, family_rules, read_operator
 
 _OBJECT: Final = "sparklog.state.StateTables"
@@ -159,16 +162,20 @@ def operator_state(batches: Batches, operator: int, batch: int, root: str) -> Op
 
 
 class StateTables:
-    """Reads and writes state through the jar of a session.
+    """Reads and writes state through the jar of a session. A context manager.
 
     Args:
         spark: The session; None for the active session.
+        scratch: If it is a URL of Spark, tasks read and write copies of the state there, and not
+            the files themselves. They may then be on hosts that share no disk with the driver.
 
     Raises:
         InvalidRequestError: There is no session, or it has no jar of sparklog.
     """
 
-    def __init__(self, spark: SparkSession | None) -> None:
+    def __init__(
+        self, spark: SparkSession | None, scratch: str | os.PathLike[str] | None = None
+    ) -> None:
         spark = spark or _active_session()
         found = find_gateway(spark, wanted=True)
         if not isinstance(found, Gateway):
@@ -176,24 +183,43 @@ class StateTables:
                 f"state can't be read or written in this session: {found.reason}"
             )
         self.spark, self._gateway = spark, found
+        url = None if scratch is None else store_url(scratch)
+        self._place = None if url is None else f"{url}/sparklog-state-{uuid.uuid4()}"
+        self._copies: dict[str, str] = {}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        """Delete the copies of state."""
+        if self._place is not None and self._copies:
+            self._call("delete", self._session(), self._place)
 
     def table(self, state: OperatorState, store: str, family: str) -> DataFrame:
         """Return the rows of a family, with the columns partition_id, key and value."""
-        frame = self._call("table", self._session(), state.plan(), store, family)
-        return DataFrame(frame, self.spark)
+        plan = self._for_tasks(state).plan()
+        return DataFrame(self._call("table", self._session(), plan, store, family), self.spark)
 
     def digests(self, state: OperatorState) -> list[list[Digest]]:
         """Return the digest of each partition and family. Reads all of the state."""
-        found = json.loads(self._call("digests", self._session(), state.plan(), False))
+        found = json.loads(
+            self._call("digests", self._session(), self._for_tasks(state).plan(), False)
+        )
         return [[Digest(*family) for family in partition] for partition in found]
 
     def digests_or_faults(self, state: OperatorState) -> list[list[Digest] | str]:
         """Return the same, and for a partition that can't be read why."""
-        found = json.loads(self._call("digests", self._session(), state.plan(), True))
+        found = json.loads(
+            self._call("digests", self._session(), self._for_tasks(state).plan(), True)
+        )
         return [
             each if isinstance(each, str) else [Digest(*family) for family in each]
             for each in found
         ]
+
+    def _digests(self, state: OperatorState, *, tolerant: bool) -> Any:
+        plan = self._for_tasks(state).plan()
+        return json.loads(self._call("digests", self._session(), plan, tolerant))
 
     def write(
         self,
@@ -208,11 +234,32 @@ class StateTables:
         """
         frames = [frame._jdf for frame in replaced.values()]
         names = [list(name) for name in replaced]
-        found = json.loads(
-            self._call("write", self._session(), source.plan(), target.plan(), frames, names)
-        )
+        there = target if self._place is None else replace(target, root=self._new_place())
+        plans = self._for_tasks(source).plan(), there.plan()
+        found = json.loads(self._call("write", self._session(), *plans, frames, names))
+        if there is not target:
+            self._copy(there.root, target.root, target.operator.id)
         digests = [[Digest(*family) for family in each["digests"]] for each in found]
         return [each["ids"] for each in found], digests
+
+    def _for_tasks(self, state: OperatorState) -> OperatorState:
+        """Return the state where tasks can read it."""
+        if self._place is None:
+            return state
+        key = f"{state.root}/{state.operator.id}"
+        if key not in self._copies:
+            place = self._new_place()
+            self._copy(state.root, place, state.operator.id)
+            self._copies[key] = place
+        return replace(state, root=self._copies[key])
+
+    def _new_place(self) -> str:
+        place = f"{self._place}/{len(self._copies)}"
+        self._copies[place] = place
+        return place
+
+    def _copy(self, root: str, other: str, operator: int) -> None:
+        self._call("copy", self._session(), f"{root}/{operator}", f"{other}/{operator}")
 
     @contextlib.contextmanager
     def streamed(self, frame: DataFrame) -> Iterator[DataFrame]:

@@ -3,7 +3,9 @@
     python -m tests.state.s3_bootstrap SETTINGS CALLS
 
 `SETTINGS` is a file with Spark's settings, as JSON. `CALLS` is a file with a list of calls, as
-JSON: `target`, `options`, and `fails` for a query that fails. Prints the results, as JSON.
+JSON: `target`, `options`, and `fails` for a query that fails. A call with `moved` moves the state
+of this checkpoint to `target` by tasks that use `scratch`, and compares both. Prints the results,
+as JSON.
 """
 
 import json
@@ -14,7 +16,7 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from sparklog.checkpoint import bootstrap
+from sparklog.checkpoint import bootstrap, diff, rewrite
 from sparklog.errors import SparklogError
 from tests.spark.conftest import build_session
 
@@ -33,6 +35,11 @@ def main(settings: str, calls: str) -> None:
     history = spark.range(70).selectExpr("id", "encode(concat('k', id % 7), 'UTF-8') AS key")
 
     def result(call: dict[str, Any]) -> str:
+        if "moved" in call:
+            scratch, options = call["scratch"], call["options"]
+            both = call["moved"], call["target"]
+            rewrite(*both, partitions=3, spark=spark, scratch=scratch, storage_options=options)
+            return str(diff(*both, spark=spark, scratch=scratch, storage_options=options))
         query = _failing if call.get("fails") else _counted
         try:
             made = bootstrap(

@@ -213,6 +213,7 @@ def test_what_is_refused(
     unfinished_reset.write(LOCAL, str(path), note)
     refused("a reset of the checkpoint is unfinished: run the same reset again first")
     (path / RESET).unlink()
+    refused("scratch must be a directory here; got s3a://bucket", scratch="s3a://bucket")
     refused("batch 7 is not committed; committed batches: 0 to 1", to=7)
     shutil.rmtree(path / "state/0/1")
     other = aggregation(

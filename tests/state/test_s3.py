@@ -143,14 +143,18 @@ def test_a_query_begins_with_the_state_of_a_history(
         **s3a_conf(s3), "spark.sql.shuffle.partitions": "2", **provider, **kept,
         f"spark.hadoop.fs.s3a.bucket.{closed.removeprefix('s3://')}.secret.key": "wrong",
     }  # fmt: skip
-    calls = [
+    calls: list[dict[str, Any]] = [
         {"target": f"{bucket}/failing", "options": options, "fails": True},
         {"target": f"{bucket}/other", "options": s3.options(secret="wrong")},
         {"target": f"{closed}/new", "options": options},
         {"target": f"{bucket}/new", "options": options},
         {"target": f"{bucket}/new", "options": options, "fails": True},
-    ]
-    failing, unauthorized, denied, made, again = bootstrapped(tmp_path, conf, calls)
+        {
+            "moved": f"{bucket}/new", "target": f"{bucket}/moved", "options": options,
+            "scratch": f"{bucket}/tmp".replace("s3://", "s3a://"),
+        },
+    ]  # fmt: skip
+    failing, unauthorized, denied, made, again, equal = bootstrapped(tmp_path, conf, calls)
     assert "InvalidRequestError: the query can't read the history" in failing
     assert "row 69" in failing
     assert unauthorized.startswith("StorageUnavailableError: ")
@@ -160,7 +164,8 @@ def test_a_query_begins_with_the_state_of_a_history(
     )
     assert "exists already: choose a new location" in again
     names = [listed.name for listed in open_store(bucket, options).list()]
-    assert {name.partition("/")[0] for name in names} == {"new"}
+    assert {name.partition("/")[0] for name in names} == {"new", "moved"}
+    assert equal == "the state after batch 0 is equal: 7 rows"
     assert open_store(closed, options).list() == []
     assert history(f"{bucket}/new", storage_options=options).kind is CheckpointKind.IN_RUNS
     source, sink = tmp_path / "source", tmp_path / "sink"

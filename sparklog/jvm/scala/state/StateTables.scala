@@ -3,7 +3,7 @@ package sparklog.state
 import scala.jdk.CollectionConverters._
 
 import com.fasterxml.jackson.databind.ObjectMapper
-import org.apache.hadoop.fs.{FileSystem, Path}
+import org.apache.hadoop.fs.{FileSystem, FileUtil, Path}
 
 import org.apache.spark.{Partitioner, SparkException}
 import org.apache.spark.rdd.{RDD, ShuffledRDD}
@@ -114,6 +114,24 @@ object StateTables {
       }
     rename(to, written.toIndexedSeq, hadoop)
     mapper.writeValueAsString(written.map(_.toMap).toSeq.asJava)
+  }
+
+  /** Copy a directory to another place, by the session's file systems. */
+  def copy(spark: SparkSession, from: String, to: String): Unit = {
+    val hadoop = spark.sessionState.newHadoopConf()
+    val (source, target) = (new Path(from), new Path(to))
+    val _ = FileUtil.copy(
+      source.getFileSystem(hadoop),
+      source,
+      target.getFileSystem(hadoop),
+      target,
+      false,
+      hadoop)
+  }
+
+  def delete(spark: SparkSession, directory: String): Unit = {
+    val path = new Path(directory)
+    val _ = path.getFileSystem(spark.sessionState.newHadoopConf()).delete(path, true)
   }
 
   /** Whether a function's rows can stay in their partitions: it shuffles nothing. */
