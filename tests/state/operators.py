@@ -123,6 +123,9 @@ OPERATORS: dict[str, Operator] = {
     )
 }
 
+OTHERS: dict[str, Operator] = {}
+"""Queries of single test modules, by the names under which `start` finds them."""
+
 _STATE = "spark.sql.streaming.stateStore"
 _ROCKSDB = "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
 PROVIDERS = {
@@ -140,7 +143,7 @@ PROVIDERS = {
 
 def start(spark: SparkSession, operator: str, checkpoint: Path, output: Output) -> StreamingQuery:
     """Start the query; `output` gets the rows of each batch, which a replay must give again."""
-    frame, mode = OPERATORS[operator](spark)
+    frame, mode = (OTHERS | OPERATORS)[operator](spark)
 
     def take(rows: DataFrame, batch: int) -> None:
         found = sorted(map(tuple, rows.collect()))

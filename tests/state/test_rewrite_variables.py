@@ -28,7 +28,7 @@ from sparklog.state.tables import OperatorState
 from sparklog.state.template import changed_columns
 from sparklog.state.variables import variable_families, variable_rows
 from tests.state import operators
-from tests.state.operators import OPERATORS, Counter, Output, run, session, source
+from tests.state.operators import OTHERS, Counter, Output, run, session, source
 
 pytestmark = pytest.mark.spark
 
@@ -102,9 +102,9 @@ def kept(time_mode: str, swaps: bool = False) -> operators.Operator:
 
 
 for _mode in ("processingTime", "eventTime"):
-    OPERATORS[f"kept_{_mode}"] = kept(_mode)
+    OTHERS[f"kept_{_mode}"] = kept(_mode)
 # The value without expiration has one, and the value with expiration has none.
-OPERATORS["kept_swapped"] = kept("processingTime", swaps=True)
+OTHERS["kept_swapped"] = kept("processingTime", swaps=True)
 
 
 class Ran(NamedTuple):
@@ -424,7 +424,7 @@ def last_value(spark: SparkSession) -> tuple[DataFrame, str]:
     ), "update"
 
 
-OPERATORS["last_value"] = last_value
+OTHERS["last_value"] = last_value
 
 
 @pytest.mark.deep
