@@ -164,10 +164,11 @@ def erase(
                     rows[search.names[family]] = before - after, after
         search.check()
         change.finish()
+        versions = _numbers(batches)
         if not dry_run:
             copy.publish()
     place = None if dry_run else copy.restore_point
-    old = f"{place or batches.checkpoint.path} (state after {_numbers(batches)})"
+    old = f"{place or batches.checkpoint.path} (state after {versions})"
     snapshots = [f"{url} (snapshot {p.name})" for url, found in points.items() for p in found]
     return Erased(
         path=batches.checkpoint.path,

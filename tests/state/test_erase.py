@@ -274,3 +274,16 @@ def test_a_dry_run(spark: SparkSession, shared: Path, tmp_path: Path) -> None:
     assert done.rows == {"operator 0": (3, 7)}
     assert str(done).startswith(f"{tmp_path / 'new'} would continue after batch {AT} of {shared}")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_in_place(spark: SparkSession, query: Query, tmp_path: Path) -> None:
+    """The report names the restore point, which still has the rows."""
+    output: Output = {}
+    path = query("aggregation", "hdfs", output)
+    done = erase(path, None, "key.k = 3", in_place=True, spark=spark)
+    assert done.rows == {"operator 0": (1, 9)}
+    assert done.new_path == str(path)
+    batch = max(output)
+    assert done.still_there == [f"{done.restore_point} (state after batches 0 to {batch})"]
+    again = erase(path, tmp_path / "again", "key.k = 3", spark=spark)
+    assert again.rows == {"operator 0": (0, 9)}

@@ -104,6 +104,7 @@ def archive(
     leave_remote: bool = False,
     storage_options: Mapping[str, Any] | None = None,
     keyring: Keyring | str | None = None,
+    checkpoint_storage_options: Mapping[str, Any] | None = None,
     log_storage_options: Mapping[str, Any] | None = None,
     log_keyring: str = "",
     rewrite_days: int = 30,
@@ -123,8 +124,10 @@ def archive(
         writer: The query's name in the log; by default the query's id.
         leave_remote: Whether the snapshot refers to the log's remote segments instead of containing
             them.
-        storage_options: Options of fsspec for the repository, and for a checkpoint in a bucket.
+        storage_options: Options of fsspec for the repository.
         keyring: Encrypts the snapshot: a `sparklog.tiered.Keyring`, or the path of its file.
+        checkpoint_storage_options: Options of fsspec for a checkpoint in a bucket, if they differ
+            from `storage_options`.
         log_storage_options: Options of fsspec for a log in a bucket, if they differ from
             `storage_options`.
         log_keyring: The path of the keyring of a log in a bucket, to cut segments at the batch.
@@ -154,18 +157,19 @@ def archive(
         2
     """
     watch = stopwatch()
+    own_options = checkpoint_storage_options or storage_options
     home = _home(fs, path)
     check_threads(threads)
     rewrite_ms = _rewrite_ms(rewrite_days)
     store, ring = open_store(url, storage_options), as_keyring(keyring)
     in_store = _log_in_store(log, store, log_storage_options or storage_options, fs, leave_remote)
     if store_url(path) is not None:
-        check_apart(open_store(home, storage_options), store)
+        check_apart(open_store(home, own_options), store)
     homes = _homes(store.url, home, None if in_store is not None else log)
     repository = Repository.writing(store, ring)
     # The upload can take hours. It reads a fork, which neither the query nor retention changes.
     with _staging_directories(fs, homes) as staged:
-        checkpoint = _checkpoint(fs, home, storage_options)
+        checkpoint = _checkpoint(fs, home, own_options)
         chosen = _batch(checkpoint, home, batch)
         newest = snapshots.list_snapshots(store)[-1:]
         query = query_id(checkpoint) if checkpoint is not None else None
@@ -173,7 +177,7 @@ def archive(
         root = staged.directories[0]
         if chosen is not None:
             fork_checkpoint(
-                home, root, to=chosen, sink=SinkKind.OTHER, storage_options=storage_options, fs=fs,
+                home, root, to=chosen, sink=SinkKind.OTHER, storage_options=own_options, fs=fs,
                 clock=clock,
             )  # fmt: skip
         parts: dict[str, TreeSource] = {

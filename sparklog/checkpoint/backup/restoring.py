@@ -115,6 +115,7 @@ def restore(
     log: Path | None = None,
     storage_options: Mapping[str, Any] | None = None,
     keyring: Keyring | str | None = None,
+    checkpoint_storage_options: Mapping[str, Any] | None = None,
     log_storage_options: Mapping[str, Any] | None = None,
     output: Path | None = None,
     sink: str | None = None,
@@ -138,8 +139,10 @@ def restore(
         point: The name of the snapshot to restore, instead of a batch.
         log: Where the log is restored: a directory, or the URL of an empty place in a bucket,
             depending on the archived log. Without it only the checkpoint is restored.
-        storage_options: Options of fsspec for the repository, and for a checkpoint in a bucket.
+        storage_options: Options of fsspec for the repository.
         keyring: The keyring of an encrypted snapshot, or the path of its file.
+        checkpoint_storage_options: Options of fsspec for a checkpoint in a bucket, if they differ
+            from `storage_options`.
         log_storage_options: Options of fsspec for a log in a bucket, if they differ from
             `storage_options`.
         output: The directory of Spark's file sink; its `_spark_metadata` is cut to the batch.
@@ -165,6 +168,7 @@ def restore(
         600
     """
     watch = stopwatch()
+    own_options = checkpoint_storage_options or storage_options
     target, log_url, logs = _places(path, log, fs)
     checkpoint_url = store_url(target)
     check_threads(threads)
@@ -175,7 +179,7 @@ def restore(
     if log is not None:
         _check_log(store.url, wanted, trees.get(LOG), log, is_url=log_url is not None)
     if checkpoint_url is not None:
-        _check_new_store(checkpoint_url, wanted, storage_options)
+        _check_new_store(checkpoint_url, wanted, own_options)
     beside = target if checkpoint_url is None else temporary_path(checkpoint_url)
     with StagedDirectories(fs, [beside, *logs], "restore") as staged:
         total = sum(trees[part].size for part in parts)
@@ -185,7 +189,7 @@ def restore(
         _fetch_all(fs, fetcher, trees, local, roots)
         follow = partial(_cut_sink, log, output, sink, announce)
         finish = partial(
-            _finish, fs, clock, wanted, roots[CHECKPOINT], target, follow, storage_options
+            _finish, fs, clock, wanted, roots[CHECKPOINT], target, follow, own_options
         )
         if log_url is not None:
             to = open_store(log_url, log_storage_options or storage_options)
