@@ -24,6 +24,7 @@ from sparklog.diskless.log_creation import fork as fork_in_store
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.log.fork_points import ForkPointRequest
+from sparklog.logdir.broker_lockout import is_unsound
 from sparklog.logdir.forking.fork import fork as fork_log
 from sparklog.logdir.paths import is_nested, store_url
 from sparklog.opening import check_log_dirs, url_of
@@ -173,6 +174,8 @@ def fork(
         checkpoint = Checkpoint.open(
             path, fs, to_end=False, needs_id=True, storage_options=storage_options or {}
         )
+        if url is None and checkpoint.is_log_backed and is_unsound(fs, os.path.dirname(target)):
+            url = f"file://{target}"  # the manager keeps no log dir on a shared disk
         store = None if url is None else open_new_store(url, storage_options)
         _check_new(checkpoint, target, store, fs)
         if checkpoint.fs is fs:
@@ -180,7 +183,7 @@ def fork(
         batches, batch = request.select_batch(checkpoint)
         writer_id = request.writer_in_log(checkpoint)
         files = _files_of(checkpoint, batch, request)
-        with _copy(batches, batch, target, store, request) as (copied, publish):
+        with _copy(batches, batch, url or target, store, request) as (copied, publish):
             _fork_log(request, writer_id, batch)
             if files is not None:
                 copy_output(batches, batch, *files)

@@ -13,6 +13,7 @@ import pytest
 
 import sparklog
 from sparklog.checkpoint import (
+    CheckpointKind,
     archive,
     export,
     fork,
@@ -36,6 +37,7 @@ from sparklog.errors import (
     LogLockedError,
     StorageUnavailableError,
 )
+from sparklog.fs import LocalFileSystem
 from sparklog.testing import Faults, FaultStore
 from sparklog.testing.faults import SimulatedKill
 from sparklog.tiered import open_store
@@ -81,6 +83,38 @@ def content(path: str | Path) -> dict[str, bytes]:
     return {
         name: _SCHEMAS.sub(rb'"\1', checkpoint.read(name)) for name in checkpoint.paths()
     }
+
+
+class Shared(LocalFileSystem):
+    """A disk that hosts share, where neither locks nor fsync can be relied on."""
+
+    def kind(self, path: str) -> str:
+        return "nfs4"
+
+
+@pytest.mark.parametrize("name", ["hdfs", "processed"])
+def test_a_log_backed_checkpoint_on_a_shared_disk(
+    name: str, golden: Golden, tmp_path: Path
+) -> None:
+    """It is kept in runs there, as the manager would; files of Spark stay files."""
+    path, shared = golden(name), Shared()
+    batch = newest(path)
+    done = fork(path, tmp_path / "files", to=batch, fs=shared)
+    assert history(done.new_path).kind is CheckpointKind.FILES
+    import_(path)
+    expected = content(path)
+    points = f"memory://{uuid.uuid4().hex}/points"
+    archive(path, points)
+    done = fork(path, tmp_path / "fork", to=batch, fs=shared)
+    assert done.new_path == str(tmp_path / "fork")
+    restored = restore(points, tmp_path / "restored", fs=shared)
+    for each in (done.new_path, restored.path):
+        assert history(each).kind is CheckpointKind.IN_RUNS
+        assert verify(each).ok
+        assert content(each).keys() <= expected.keys()
+        assert newest(each) == batch
+        schemas = [data for data in content(each).values() if b"_stateSchema/" in data]
+        assert (name == "processed") == bool(schemas)
 
 
 @pytest.mark.parametrize("name", COPIED)

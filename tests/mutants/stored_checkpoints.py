@@ -488,4 +488,18 @@ MUTANTS = (
         "        if obstacle is not None:\n",
         f"{WRITING}::test_two_forks_to_one_place",
     ),
+    mutant(
+        "stored-a-fork-makes-a-log-dir-on-a-shared-disk",
+        "checkpoint/fork.py",
+        "if url is None and checkpoint.is_log_backed and is_unsound(",
+        "if url is None and checkpoint is None and is_unsound(",
+        "checkpoint/test_stored_copies.py::test_a_log_backed_checkpoint_on_a_shared_disk[hdfs]",
+    ),
+    mutant(
+        "stored-an-archive-shares-the-options-of-its-checkpoint",
+        "checkpoint/backup/archiving.py",
+        "own_options = checkpoint_storage_options or storage_options",
+        "own_options = storage_options",
+        "checkpoint/backup/test_options.py::test_options_of_a_checkpoint_and_its_archive",
+    ),
 )
