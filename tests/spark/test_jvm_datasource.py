@@ -212,6 +212,20 @@ def test_other_sessions(spark: SparkSession, log: Log, path: str, said: JvmLog) 
     assert [line.endswith(" in the JVM") for line in said.lines()] == [True, True]
 
 
+def test_another_session_is_active_when_a_scan_is_executed(
+    spark: SparkSession, log: Log, path: str
+) -> None:
+    """Spark executes `rdd` in the active session, which may have other Python sources."""
+    own = spark.newSession()
+    sparklog.register(own)
+    df = own.read.format("sparklog").options(path=path, subscribe="t").load()
+    try:
+        spark.newSession().createDataFrame([(1,)], "n int").count()
+        assert df.rdd.getNumPartitions() == 2
+    finally:
+        spark.createDataFrame([], "n int")  # makes the session active again
+
+
 @pytest.mark.deep
 def test_progress_tells_how_far_behind_and_who(
     stream: Callable[..., DataFrame], checkpoint: str, path: str, said: JvmLog

@@ -42,6 +42,9 @@ private[datasource] final class ScanSource(plans: ReadPlans, val options: CaseIn
     extends PythonReads.Source {
   val name: String = plans.source.pythonName
   setShortName(name)
+  // Now, while Spark plans the query. When Spark executes the scan, another session may be active,
+  // in which this Python source is not registered.
+  PythonAccess.source(this)
 
   private var pushed: PythonDataSourceReadInfo = _
 
