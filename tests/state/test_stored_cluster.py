@@ -52,6 +52,17 @@ def check_totals(sink: str, keys: list[str]) -> None:
     assert len(rows) == KEYS * RECORDS // PER_BATCH
 
 
+def move(url: str, s3: S3Server, settings: Path) -> list[str]:
+    """Return the arguments of Python that move the state to three partitions, and compare it."""
+    calls, (target, scratch) = settings.parent / "calls.json", (s3.bucket(), s3.bucket())
+    call = {
+        "moved": url, "target": f"{target}/moved", "options": s3.options(),
+        "scratch": scratch.replace("s3://", "s3a://"),
+    }  # fmt: skip
+    calls.write_text(json.dumps([call]))
+    return ["-m", "tests.state.s3_bootstrap", str(settings), str(calls)]
+
+
 def test_a_worker_and_a_driver_are_lost(
     tmp_path: Path, s3: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -106,6 +117,11 @@ def test_a_worker_and_a_driver_are_lost(
         before = batches()
         hosts["another"] = drive("another")
         assert hosts["another"].wait(240) == 0
+        # The state is moved by tasks on a worker that shares no disk with the driver.
+        words = move(url, s3, settings)
+        hosts["mover"] = cluster.host(base, "driver", sys.executable, *words)
+        printed, _ = hosts["mover"].communicate(timeout=240)
+        assert f"is equal: {KEYS} rows" in printed, printed
     finally:
         for one in hosts.values():
             one.kill()
