@@ -245,7 +245,7 @@ def _check_new(
         raise InvalidRequestError(
             f"{target} exists already: choose a new directory for the fork", path=target
         )
-    if store is None and checkpoint.fs is fs and is_nested(checkpoint.path, target):
+    if store_url(target) is None and checkpoint.fs is fs and is_nested(checkpoint.path, target):
         raise InvalidRequestError(
             f"{target} and {checkpoint.path} are nested: choose another directory", path=target
         )

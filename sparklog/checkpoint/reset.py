@@ -23,6 +23,7 @@ from sparklog.checkpoint.query_sink import Announce, QuerySink, SinkKind
 from sparklog.checkpoint.rollback_request import RollbackRequest, Target
 from sparklog.checkpoint.running_query import (
     check_no_running_batch,
+    check_unchanged,
     keep_stopped,
     plans_of,
     report_concurrent_cleanup,
@@ -34,7 +35,7 @@ from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import Truncation, plan_truncation
 from sparklog.checkpoint.unfinished_reset import UnfinishedReset, write
 from sparklog.clock import Clock, system_clock
-from sparklog.errors import InvalidRequestError, LogLockedError
+from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
 from sparklog.opening import resolved
 
@@ -269,14 +270,7 @@ def _exchange(
         if checkpoint.is_log_backed:  # no query may start before the log has been reset, too
             lock = stack.enter_context(CheckpointLock(fs, os.path.join(staged.directory, LOGS)))
             lock.take_running(_RESET_OR_FORK)
-        # An ordinary checkpoint has no lock. A query that runs has planned or committed a batch
-        # during the copy, unless it waits for its next trigger.
-        checkpoint.refresh()
-        if plans_of(checkpoint) != before:
-            raise LogLockedError(
-                f"{checkpoint.path}: the query is running: stop it before the reset",
-                path=checkpoint.path,
-            )
+        check_unchanged(checkpoint, before, "the reset")
         if not staged.exchange():
             raise InvalidRequestError(
                 f"{checkpoint.path} is on {fs.kind(checkpoint.path)}, which can't exchange two "

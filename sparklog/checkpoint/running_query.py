@@ -64,6 +64,25 @@ def check_no_running_batch(batches: Batches, now_ms: int) -> None:
         )
 
 
+def check_unchanged(
+    checkpoint: Checkpoint, before: list[tuple[str, int]], before_what: str
+) -> None:
+    """Check that a query has planned and committed nothing since `plans_of` returned `before`.
+
+    An ordinary checkpoint has no lock. A query that runs has planned or committed a batch
+    meanwhile, unless it waits for its next trigger.
+
+    Raises:
+        LogLockedError: The query is running.
+    """
+    checkpoint.refresh()
+    if plans_of(checkpoint) != before:
+        raise LogLockedError(
+            f"{checkpoint.path}: the query is running: stop it before {before_what}",
+            path=checkpoint.path,
+        )
+
+
 def plans_of(checkpoint: Checkpoint) -> list[tuple[str, int]]:
     """Return the files of plans and commits with their times, which a running query changes."""
     paths = checkpoint.paths("offsets") + checkpoint.paths("commits")

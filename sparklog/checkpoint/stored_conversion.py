@@ -21,7 +21,7 @@ from sparklog.checkpoint.files import Checkpoint
 from sparklog.checkpoint.log_backed.layout import LOGS, RUNS_SCHEME
 from sparklog.checkpoint.log_backed.metadata_marker import MARKER_OF_RUNS, METADATA_FILE
 from sparklog.checkpoint.run_writer import RunWriter, put_object
-from sparklog.checkpoint.running_query import check_no_running_batch, plans_of
+from sparklog.checkpoint.running_query import check_no_running_batch, check_unchanged, plans_of
 from sparklog.checkpoint.stored_copies import (
     HADOOP_SCHEMES,
     OBJECTS,
@@ -56,12 +56,7 @@ def import_to_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
         copy = CopyInRuns(store, "import", clock)
         replaced = relocated(checkpoint, partial(_in_runs, checkpoint.path))
         size = copy.write(checkpoint, Truncation(-1, frozenset(), replaced))
-        checkpoint.refresh()
-        if plans_of(checkpoint) != before:
-            raise LogLockedError(
-                f"{checkpoint.path}: the query is running: stop it before the import",
-                path=checkpoint.path,
-            )
+        check_unchanged(checkpoint, before, "the import")
         copy.create_home()
     else:
         left = files_beside(store)

@@ -104,8 +104,8 @@ def rewrite(
 
     Use it to correct rows of state, to change the query, to move state to another provider, and to
     change the number of state partitions. SOURCE is a directory, or the URL of a checkpoint in a
-    bucket. It is not changed, and its query may be running. TARGET is a new directory or URL. Runs
-    Spark on this machine.
+    bucket. Without --in-place it is not changed, and its query may be running. TARGET is a new
+    directory or URL. Runs Spark on this machine.
     """
     check_checkpoint(source)
     functions = _state_functions(with_)
@@ -209,8 +209,9 @@ def erase(
     """Create a checkpoint whose query continues without the rows of state that match a condition.
 
     Use it to erase a person from the state of a query. SOURCE is a directory, or the URL of a
-    checkpoint in a bucket. It is not changed, and still contains the rows: delete it when the query
-    runs with TARGET, a new directory or URL. Runs Spark on this machine.
+    checkpoint in a bucket. Without --in-place it is not changed, and still contains the rows:
+    delete it when the query runs with TARGET, a new directory or URL. With --in-place delete the
+    original, whose new name is printed. Runs Spark on this machine.
     """
     check_checkpoint(source)
     with _spark() as spark:

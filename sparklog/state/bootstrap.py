@@ -257,9 +257,10 @@ def run_query(
 
 
 def _has_read_all(running: StreamingQuery) -> bool:
-    """Whether a query goes on without new rows, as one with timers of processing time does.
+    """Return True if a query has read everything but continues with micro-batches without rows.
 
-    Each stateful operator may need a micro-batch without rows, in which it gets the watermark.
+    Timers of processing time make a query do so. Each stateful operator may need one such
+    micro-batch, in which the operator receives the watermark.
     """
     recent = running.recentProgress
     idle = [p for p in recent if all(s["startOffset"] == s["endOffset"] for s in p["sources"])]

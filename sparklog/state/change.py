@@ -112,7 +112,11 @@ class StateChange:
         self._ids: dict[int, list[list[str]]] = {}
 
     def write(
-        self, operator: int, functions: StateFunctions | None, origin: OperatorState | None = None
+        self,
+        operator: int,
+        functions: StateFunctions | None,
+        origin: OperatorState | None = None,
+        before: list[list[Digest]] | None = None,
     ) -> RewrittenOperator | None:
         """Write the state of an operator. Returns None without a change.
 
@@ -120,6 +124,8 @@ class StateChange:
             operator: The number of the operator.
             functions: Change the rows.
             origin: The state to read; by default that of the copy.
+            before: The digests of the origin, if they are known; otherwise the state is read once
+                more.
 
         Raises:
             InvalidRequestError: The state can't be changed in this way.
@@ -136,7 +142,8 @@ class StateChange:
         if functions is not None:
             replaced = replaced_families(self._tables, old, wanted, functions)
         columns = changed_columns(old, new, replaced)
-        before = self._tables.digests(old)
+        if before is None:
+            before = self._tables.digests(old)
         ids, after = self._tables.write(old, new, replaced)
         _check_kept(old, before, new, after, replaced.keys())
         # A template can add families, which the original doesn't have.

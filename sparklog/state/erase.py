@@ -100,9 +100,9 @@ def erase(
 ) -> Erased:
     """Create a checkpoint that continues after a batch without some rows of its state.
 
-    The original is unchanged, and still has the rows: delete it when the query runs with the new
-    checkpoint. The new checkpoint has only the state of the batch at which it begins, so it has
-    nothing of the rows.
+    The original keeps the rows, also as the restore point of a change in place: delete it when the
+    query runs with the new checkpoint. The new checkpoint has only the state of the batch at which
+    it begins, so it has nothing of the rows.
 
     Args:
         source: The checkpoint: a local path, or the URL of a checkpoint in a bucket.

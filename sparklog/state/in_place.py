@@ -1,19 +1,25 @@
-"""Replaces a checkpoint by its changed copy, in a single step, and keeps the original.
+"""Exchanges a checkpoint with a changed copy in a single step, and keeps the original.
 
-The copy is complete before two directories are exchanged, so that a crash leaves the old checkpoint
-or the new one at the path. The other is beside it, as the restore point.
+The copy is complete before the exchange, so a crash leaves either the old or the new checkpoint at
+the path. After the exchange the original is beside it, under the name of the restore point.
 """
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.files import Checkpoint
-from sparklog.checkpoint.running_query import check_no_running_batch, keep_stopped, plans_of
+from sparklog.checkpoint.running_query import (
+    check_no_running_batch,
+    check_unchanged,
+    keep_stopped,
+    plans_of,
+)
 from sparklog.checkpoint.staged_checkpoint import is_mount_point
 from sparklog.clock import Clock
-from sparklog.errors import InvalidRequestError, LogLockedError
+from sparklog.errors import InvalidRequestError
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,12 +54,7 @@ def replacement(batches: Batches, batch: int, clock: Clock) -> Iterator[Replacem
         point = f"{checkpoint.path}.restore-point-{clock()}"
 
         def check_stopped() -> None:
-            checkpoint.refresh()
-            if plans_of(checkpoint) != before:
-                raise LogLockedError(
-                    f"{checkpoint.path}: the query is running: stop it before the change in place",
-                    path=checkpoint.path,
-                )
+            check_unchanged(checkpoint, before, "the change in place")
 
         def exchange() -> None:
             if not checkpoint.fs.exchange(point, checkpoint.path):
@@ -63,7 +64,7 @@ def replacement(batches: Batches, batch: int, clock: Clock) -> Iterator[Replacem
                     "with it",
                     path=checkpoint.path,
                 )
-            checkpoint.fs.sync_dir(checkpoint.path.rpartition("/")[0] or "/")
+            checkpoint.fs.sync_dir(os.path.dirname(checkpoint.path))
 
         yield Replacement(point, check_stopped, exchange)
 

@@ -41,6 +41,7 @@ class PlainCopy:
         target: The path or URL of the checkpoint that the copy becomes.
         place: The URL of the checkpoint in operators' metadata.
         publish: Makes the copy the target. It doesn't need the source any more.
+        restore_point: Where the original is afterwards, if the copy replaces it; else None.
     """
 
     checkpoint: Checkpoint

@@ -1,7 +1,7 @@
-"""`rebuild`: a new checkpoint with state that was lost, from what the query has read.
+"""`rebuild`: computes lost state again, and creates a checkpoint with it.
 
-The query reads its sources again, up to the recorded offsets, in a checkpoint of its own. Where
-state is left, it must be equal to the result.
+The query reads its sources again, up to the recorded offsets, in a checkpoint of its own. State
+partitions that can still be read must be equal in the result.
 """
 
 import os
@@ -30,7 +30,7 @@ from sparklog.state.plain_copy import (
     plain_copy,
     scratch_name,
 )
-from sparklog.state.tables import OperatorState, StateTables, operator_state
+from sparklog.state.tables import Digest, OperatorState, StateTables, operator_state
 
 Path = str | os.PathLike[str]
 _AT_ONCE: Final = frozenset({"stateStoreSave", "dedupe"})
@@ -158,10 +158,10 @@ def rebuild(
         plain = _readable_copy(checkpoint, batch, os.path.join(staged.directory, "left"), fs)
         directory = os.path.join(staged.directory, "again")
         replay = _replay(query, plain, batch, directory, output_mode, clock)
-        lost, equal = _compare(tables, plain, batch, replay)
+        lost, equal, digests = _compare(tables, plain, batch, replay)
         change = StateChange(tables, plain.checkpoint, batch, None, None)
         for operator, state in replay.states.items():
-            change.write(operator, None, state)
+            change.write(operator, None, state, digests[operator])
         change.finish()
         copying = plain_copy(
             Batches(plain.checkpoint),
@@ -214,9 +214,7 @@ def _readable_copy(checkpoint: Checkpoint, batch: int, directory: str, fs: FileS
             if kind != "state" or "/_" in path:
                 raise
             continue
-        target = os.path.join(directory, path)
-        make_directories(fs, os.path.dirname(target))
-        write_durably(fs, target, data)
+        _put(fs, os.path.join(directory, path), data)
     return Batches(Checkpoint(directory, fs))
 
 
@@ -289,30 +287,37 @@ def _without_watermark(plan: MetadataLogFile) -> MetadataLogFile:
 
 def _compare(
     tables: StateTables, plain: Batches, batch: int, replay: _Replay
-) -> tuple[dict[int, list[int]], int]:
-    """Return the partitions that are lost, and the number of those that are left.
+) -> tuple[dict[int, list[int]], int, dict[int, list[list[Digest]]]]:
+    """Compare the rebuilt state with the state partitions that can be read.
+
+    Returns:
+        {operator: the partitions that can't be read}, the number of the other partitions, and
+        {operator: the digests of the rebuilt state}.
 
     Raises:
-        InvalidRequestError: No partition is lost, or one that is left is different.
+        InvalidRequestError: All partitions can be read, or the rebuilt state of one differs.
     """
-    lost, equal = {}, 0
+    lost, equal, digests = {}, 0, {}
     root = f"file:{plain.checkpoint.path}"
     for operator, state in replay.states.items():
         old = tables.digests_or_faults(operator_state(plain, operator, batch, root))
-        new = tables.digests(state)
+        digests[operator] = new = tables.digests(state)
         lost[operator] = [number for number, each in enumerate(old) if isinstance(each, str)]
-        left = [number for number in range(len(old)) if number not in lost[operator]]
-        wrong = [number for number in left if number >= len(new) or old[number] != new[number]]
-        if wrong or len(old) != len(new):
+        wrong = [
+            number
+            for number in range(max(len(old), len(new)))
+            if number not in lost[operator] and old[number : number + 1] != new[number : number + 1]
+        ]
+        if wrong:
             raise InvalidRequestError(
                 f"the rebuilt state of operator {operator} differs from the state that is left, in "
                 f"partitions {', '.join(map(str, wrong))}, so nothing was written: the sources "
                 "don't have all rows any more, or the query is not that of the checkpoint"
             )
-        equal += len(left)
+        equal += len(old) - len(lost[operator])
     found = {operator: numbers for operator, numbers in lost.items() if numbers}
     if not found:
         raise InvalidRequestError(
             f"all state after batch {batch} can be read, so there is nothing to rebuild"
         )
-    return found, equal
+    return found, equal, digests

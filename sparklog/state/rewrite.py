@@ -98,9 +98,9 @@ def rewrite(
 ) -> Rewritten:
     """Create a checkpoint that continues after a batch with changed state.
 
-    The original is unchanged, and its query may be running. The new checkpoint has the same query
-    id and the same batches, so sinks recognize its batches. It is of the same kind as the original:
-    log-backed, or files of Spark; in a bucket it is kept in runs.
+    Without `in_place` the original is unchanged, and its query may be running. The new checkpoint
+    has the same query id and the same batches, so sinks recognize its batches. It is of the same
+    kind as the original: log-backed, or files of Spark; in a bucket it is kept in runs.
 
     Args:
         source: The checkpoint: a local path, or the URL of a checkpoint in a bucket.

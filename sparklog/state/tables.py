@@ -185,6 +185,7 @@ class StateTables:
         self.spark, self._gateway = spark, found
         url = None if scratch is None else store_url(scratch)
         self._place = None if url is None else f"{url}/sparklog-state-{uuid.uuid4()}"
+        self._places = 0
         self._copies: dict[str, str] = {}
 
     def __enter__(self) -> Self:
@@ -192,7 +193,7 @@ class StateTables:
 
     def __exit__(self, *exc: object) -> None:
         """Delete the copies of state."""
-        if self._place is not None and self._copies:
+        if self._places:
             self._call("delete", self._session(), self._place)
 
     def table(self, state: OperatorState, store: str, family: str) -> DataFrame:
@@ -202,16 +203,12 @@ class StateTables:
 
     def digests(self, state: OperatorState) -> list[list[Digest]]:
         """Return the digest of each partition and family. Reads all of the state."""
-        found = json.loads(
-            self._call("digests", self._session(), self._for_tasks(state).plan(), False)
-        )
+        found = self._digests(state, tolerant=False)
         return [[Digest(*family) for family in partition] for partition in found]
 
     def digests_or_faults(self, state: OperatorState) -> list[list[Digest] | str]:
-        """Return the same, and for a partition that can't be read why."""
-        found = json.loads(
-            self._call("digests", self._session(), self._for_tasks(state).plan(), True)
-        )
+        """Return the digests of each partition, or why the partition can't be read."""
+        found = self._digests(state, tolerant=True)
         return [
             each if isinstance(each, str) else [Digest(*family) for family in each]
             for each in found
@@ -254,9 +251,8 @@ class StateTables:
         return replace(state, root=self._copies[key])
 
     def _new_place(self) -> str:
-        place = f"{self._place}/{len(self._copies)}"
-        self._copies[place] = place
-        return place
+        self._places += 1
+        return f"{self._place}/{self._places}"
 
     def _copy(self, root: str, other: str, operator: int) -> None:
         self._call("copy", self._session(), f"{root}/{operator}", f"{other}/{operator}")

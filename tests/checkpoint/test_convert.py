@@ -14,11 +14,12 @@ from sparklog.checkpoint.log_backed.lock import CheckpointLock
 from sparklog.checkpoint.log_backed.partition import CheckpointPartition
 from sparklog.checkpoint.log_backed.partition_writer import Record, append
 from sparklog.errors import DataCorruptionError, InvalidRequestError, LogLockedError
-from sparklog.fs import LOCAL, LocalFileSystem
+from sparklog.fs import LOCAL
 from sparklog.service import erase
 from sparklog.testing.crashfs import CrashFS
 from sparklog.testing.faults import Fault, SimulatedKill
 from tests.checkpoint.conftest import NAMES, Golden
+from tests.checkpoint.shared_disk import Shared
 from tests.checkpoint.views import load, tree, view
 
 
@@ -44,22 +45,15 @@ def test_there_and_back(golden: Golden, name: str) -> None:
     assert [p.name for p in path.parent.iterdir()] == [name]
 
 
-class Shared(LocalFileSystem):
-    """A network file system, as far as its name tells."""
-
-    def kind(self, path: str) -> str:
-        return "nfs4"
-
-
-def test_a_fork_on_a_shared_disk_is_converted_to_runs(
+def test_a_log_dir_on_a_shared_disk_is_converted_to_runs(
     golden: Golden, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By an export and an import, as the documentation says."""
+    """By an export and an import. A copy of a log-backed checkpoint brings a log dir there."""
     monkeypatch.setattr("sparklog.checkpoint.running_query.QUIET_MS", 0)  # it was just written
     path, copy, fs = golden("stateless"), tmp_path / "copy", Shared()
     import_(path)
     last = max(row.batch for row in history(path).batches if row.obstacle is None)
-    fork(path, copy, to=last, fs=fs)
+    fork(path, copy, to=last)
     assert history(copy).kind == "log-backed"
     before = view(copy)
     export(copy, fs=fs)

@@ -37,11 +37,11 @@ from sparklog.errors import (
     LogLockedError,
     StorageUnavailableError,
 )
-from sparklog.fs import LocalFileSystem
 from sparklog.testing import Faults, FaultStore
 from sparklog.testing.faults import SimulatedKill
 from sparklog.tiered import open_store
 from tests.checkpoint.conftest import Golden
+from tests.checkpoint.shared_disk import Shared
 from tests.checkpoint.simulated_driver import add_entries, listed_runs
 from tests.checkpoint.test_stored_files import (
     COPIED,
@@ -83,13 +83,6 @@ def content(path: str | Path) -> dict[str, bytes]:
     return {
         name: _SCHEMAS.sub(rb'"\1', checkpoint.read(name)) for name in checkpoint.paths()
     }
-
-
-class Shared(LocalFileSystem):
-    """A disk that hosts share, where neither locks nor fsync can be relied on."""
-
-    def kind(self, path: str) -> str:
-        return "nfs4"
 
 
 @pytest.mark.parametrize("name", ["hdfs", "processed"])

@@ -95,8 +95,8 @@ MUTANTS = (
     mutant(
         "query-that-goes-on-is-reset",
         "checkpoint/reset.py",
-        "if plans_of(checkpoint) != before:",
-        "if not plans_of(checkpoint):",
+        'check_unchanged(checkpoint, before, "the reset")',
+        "checkpoint.refresh()",
         "checkpoint/test_reset.py::test_a_query_that_commits_meanwhile_is_noticed",
     ),
     mutant(

@@ -399,8 +399,8 @@ MUTANTS = (
     mutant(
         "an-import-of-a-running-query",
         "checkpoint/stored_conversion.py",
-        "        if plans_of(checkpoint) != before:\n",
-        "        if not before:\n",
+        'check_unchanged(checkpoint, before, "the import")',
+        "checkpoint.refresh()",
         f"{WRITING}::test_a_query_that_runs_on_during_an_import",
     ),
     mutant(
