@@ -61,11 +61,12 @@ lint: $(VENV)/.test ## ruff, mypy --strict, import-linter, codespell, mkdocs, sc
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/codespell
-	$(BIN)/python -m mkdocs build --strict --quiet
+	@mkdir -p build && NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict >build/mkdocs.log 2>&1 || \
+	{ cat build/mkdocs.log; exit 1; }
 	@home="$$(scripts/java 2>/dev/null)"; JAVA_HOME="$$home" $(BIN)/python -m tests.scala lint
 	@$(BIN)/python -m tests.test_tidy
 
-test: $(VENV)/.test ## the checks and the suite, in 10 minutes; DEPTH=ci: more seeds, kills; DEPTH=all: a night
+test: $(VENV)/.test ## the checks and the suite, in 11 minutes; DEPTH=ci: more seeds, kills; DEPTH=all: a night
 	@scripts/java >/dev/null && $(MAKE) --no-print-directory -j 2 $(if $(PART),,lint) suite
 
 suite: $(VENV)/.test

@@ -34,8 +34,9 @@ settings.load_profile("default")
 # With `--dist loadgroup` a worker takes group after group, in the order of the tests. The long ones
 # come first; what can be dealt out test by test comes last, so that no worker idles at the end.
 FIRST = (
-    "tests/spark/test_applications.py", "tests/spark/test_connect.py", "tests/spark/",
-    "tests/state/", "tests/kafka/", "tests/service/", "tests/oracle/", "tests/tiered/",
+    "tests/test_other_sparks.py", "tests/spark/test_applications.py",
+    "tests/spark/test_connect.py", "tests/spark/", "tests/state/", "tests/kafka/",
+    "tests/service/", "tests/oracle/", "tests/tiered/",
 )  # fmt: skip
 SPREAD = (
     "tests/spark/test_applications.py", "tests/crash/test_every_cut.py",
@@ -155,6 +156,7 @@ def same_logging() -> Iterator[None]:
     _reset_logging()
 
 
+_FORMATTERS: dict[logging.Handler, logging.Formatter | None] = {}
 _HANDLERS = {name: logging.getLogger(name).handlers[:] for name in ("", "sparklog")}
 
 
@@ -169,9 +171,20 @@ def _reset_logging() -> None:
     for name in ["", *ours]:
         logger = logging.getLogger(name)
         for handler in logger.handlers[:]:
-            pytests = type(handler).__module__.startswith("_pytest")
-            if not pytests and handler not in _HANDLERS.get(name, ()):
+            if _is_pytests(handler):
+                # Or what PySpark's loggers set, in JSON, is the form of all later tests.
+                handler.setFormatter(_FORMATTERS.setdefault(handler, handler.formatter))
+            elif handler not in _HANDLERS.get(name, ()):
                 logger.removeHandler(handler)
+    for logger in list(logging.root.manager.loggerDict.values()):
+        if isinstance(logger, logging.Logger) and type(logger).__module__.startswith("pyspark."):
+            logger.propagate = True  # or pytest gives such a logger its handlers
+            for handler in filter(_is_pytests, logger.handlers[:]):
+                logger.removeHandler(handler)
+
+
+def _is_pytests(handler: logging.Handler) -> bool:
+    return type(handler).__module__.startswith("_pytest.")
 
 
 @pytest.fixture

@@ -39,10 +39,10 @@ IN_MEMORY: Final = by_depth(small=True, ci=False, all=False)
 CRASH_SEEDS: Final = by_depth(small=16, ci=24, all=10_000)
 CRASH_SEEDS_A_TEST: Final = by_depth(small=4, ci=12, all=250)
 # Schedules of a log in a store, of the protocol as it stands: some 0.4 s each.
-MODEL_SEEDS: Final = by_depth(small=12, ci=30, all=5000)
-MODEL_SEEDS_A_TEST: Final = by_depth(small=4, ci=30, all=250)
+MODEL_SEEDS: Final = by_depth(small=12, ci=20, all=5000)
+MODEL_SEEDS_A_TEST: Final = by_depth(small=4, ci=20, all=250)
 # The same, of a topic that is deleted and given back.
-DELETION_SEEDS: Final = by_depth(small=4, ci=30, all=1000)
+DELETION_SEEDS: Final = by_depth(small=4, ci=20, all=1000)
 PLACING_SEEDS: Final = by_depth(small=2, ci=4, all=4)
 # Of the crashes in a move of a partition every such one is judged.
 MOVE_CUTS: Final = by_depth(small=12, ci=2, all=1)
@@ -64,7 +64,7 @@ TIERING_CUTS: Final = by_depth(small=10, ci=25, all=25)
 # Random lives of a tiered log, some 2 s each.
 TIERING_LIVES: Final = by_depth(small=4, ci=10, all=16)
 # Where a test goes through all crashes of an operation, every such one is judged.
-CUT_EVERY: Final = by_depth(small=4, ci=2, all=1)
+CUT_EVERY: Final = by_depth(small=4, ci=3, all=1)
 # The same of three operations after each other; shorter sequences are judged by the line above.
 CUT_EVERY_OF_THREE: Final = by_depth(small=3, ci=6, all=1)
 # Power cuts of one moment, each of which keeps another part of what wasn't synced.
@@ -78,8 +78,8 @@ FLIPS: Final = by_depth(small=12, ci=24, all=60)
 # Of the calls of a ledger's repair every such one is cut.
 REPAIR_CUT_STEP: Final = by_depth(small=23, ci=10, all=1)
 # Schedules of a ledger of runs: 0.1 s each.
-LEDGER_SEEDS: Final = by_depth(small=100, ci=200, all=30_000)
-LEDGER_SEEDS_A_TEST: Final = by_depth(small=50, ci=100, all=500)
+LEDGER_SEEDS: Final = by_depth(small=100, ci=150, all=30_000)
+LEDGER_SEEDS_A_TEST: Final = by_depth(small=50, ci=50, all=500)
 # Schedules of the tools for checkpoints in runs beside drivers: 0.3 s each.
 TOOL_SEEDS: Final = by_depth(small=20, ci=60, all=5000)
 TOOL_SEEDS_A_TEST: Final = by_depth(small=20, ci=30, all=250)
@@ -106,6 +106,6 @@ IN_PYTHON_EVERY: Final = by_depth(small=6, ci=3, all=1)
 # Cases that hypothesis tries where a test names no number of its own.
 EXAMPLES: Final = by_depth(small=50, ci=60, all=500)
 # Of the rows of each table of damages (tests/damage) every such one is judged: 0.15 s each.
-DAMAGES_EVERY: Final = by_depth(small=10, ci=3, all=1)
+DAMAGES_EVERY: Final = by_depth(small=10, ci=4, all=1)
 # Of the same rows every such one is damaged, advised about and restored: 0.15 s each.
-RESTORED_EVERY: Final = by_depth(small=17, ci=7, all=1)
+RESTORED_EVERY: Final = by_depth(small=17, ci=9, all=1)

@@ -48,6 +48,17 @@ def _failed(root: Path) -> list[str]:
     return sorted(json.loads(file.read_text())) if file.exists() else []
 
 
+def compile_tests(root: Path = ROOT) -> None:
+    """Let one process write the bytecode of all tests, unless an earlier run has done so.
+
+    Otherwise each process of a first run would rewrite the assertions of all tests: some 20 s of
+    computing, four times at once.
+    """
+    if not any((root / "tests/__pycache__").glob("conftest.*-pytest-*.pyc")):
+        collect = [sys.executable, "-m", "pytest", "--collect-only", "--quiet"]
+        subprocess.call(collect, cwd=root, stdout=subprocess.DEVNULL)
+
+
 def main() -> int:
     """Run the suite of this depth with the arguments of the command line."""
     if depth.DEPTH == "all":
@@ -55,6 +66,7 @@ def main() -> int:
         return subprocess.call(command, cwd=ROOT)
     if depth.DEPTH == "ci":  # the order of a set of strings, too, is the same each time
         os.environ.setdefault("PYTHONHASHSEED", "0")
+    compile_tests()
     junit = ROOT / "build" / f"junit-{depth.DEPTH}-again.xml"
     return run(sys.argv[1:], alone=["-n", "0", "--junitxml", str(junit)])
 
