@@ -26,7 +26,7 @@ from sparklog.checkpoint.log_backed.partition import (
 )
 from sparklog.checkpoint.log_backed.partition_writer import FileWriter, copy_ranges
 from sparklog.checkpoint.running_query import report_concurrent_cleanup
-from sparklog.checkpoint.stored_copies import TruncatedRuns, runs_of
+from sparklog.checkpoint.stored_copies import ChangedRuns, runs_of
 from sparklog.checkpoint.stored_runs import RunFiles
 from sparklog.checkpoint.truncated_copy import copy_mode_and_owner
 from sparklog.checkpoint.truncation import Truncation
@@ -78,7 +78,7 @@ def repair(checkpoint: Checkpoint) -> list[Finding]:
 
 def _repair_runs(checkpoint: Checkpoint, runs: RunFiles) -> list[Finding]:
     """Begin a run without the files that can't be read."""
-    run = TruncatedRuns(runs, "repair", system_clock)
+    run = ChangedRuns(runs, "repair", system_clock)
     lost: dict[str, Exception] = {}
     for path in checkpoint.paths():
         try:

@@ -30,7 +30,7 @@ from sparklog.checkpoint.running_query import (
 )
 from sparklog.checkpoint.staged_checkpoint import RESET as RESET_KIND
 from sparklog.checkpoint.staged_checkpoint import is_mount_point, staged_checkpoint
-from sparklog.checkpoint.stored_copies import RESETTING, TruncatedRuns, runs_of
+from sparklog.checkpoint.stored_copies import RESETTING, ChangedRuns, runs_of
 from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import Truncation, plan_truncation
 from sparklog.checkpoint.unfinished_reset import UnfinishedReset, write
@@ -164,7 +164,7 @@ def reset(
             checkpoint = opened()
         runs = runs_of(checkpoint)
         # Now, because the run must fail if the query writes another entry from here on.
-        run = None if runs is None else TruncatedRuns(runs, RESETTING, clock)
+        run = None if runs is None else ChangedRuns(runs, RESETTING, clock)
         batches, batch = request.select_batch(checkpoint)
         check_no_running_batch(batches, clock())
         chosen = request.choose_sink(checkpoint)

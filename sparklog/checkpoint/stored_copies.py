@@ -1,7 +1,7 @@
-"""Writes checkpoints in object stores, in runs: a copy of a checkpoint, or a truncation in place.
+"""Writes checkpoints in object stores, in runs: a copy of a checkpoint, or a change in place.
 
-A copy becomes visible with its last object, HOME. A truncation is a new run with fewer files. The
-first entry of the run is the commit point.
+A copy becomes visible with its last object, HOME. A change is a new run with fewer or other files.
+The first entry of the run is the commit point.
 """
 
 import contextlib
@@ -95,18 +95,7 @@ class CopyInRuns:
         Cost:
             Reads each file once. A PUT per 16 MiB, and three more.
         """
-        size = 0
-        for path in checkpoint.paths():
-            if path in truncation.dropped or path in truncation.replaced:
-                continue
-            # A missing file was removed since the listing; `check_complete` detects needed files.
-            with contextlib.suppress(FileNotFoundError):
-                data = checkpoint.read(path)
-                self._writer.add(path, data, checkpoint.stat(path).mtime_ms)
-                size += len(data)
-        for path, data in truncation.replaced.items():
-            self._writer.add(path, data, self._clock())
-            size += len(data)
+        size = _add_files(self._writer, checkpoint, truncation, self._clock)
         self._writer.publish()
         return size
 
@@ -149,18 +138,28 @@ class CopyInRuns:
         self._store.delete(left)
 
 
-class TruncatedRuns:
-    """The truncation of a checkpoint in runs, as of now.
+class ChangedRuns:
+    """A change of a checkpoint in runs, as of now.
 
     Args:
         runs: The files, as of their last listing.
-        by: The operation that truncates the checkpoint.
+        by: The operation that changes the checkpoint.
         clock: The current time in milliseconds since the epoch.
     """
 
     def __init__(self, runs: RunFiles, by: str, clock: Clock) -> None:
         self._runs, self._clock = runs, clock
         self._writer = RunWriter(runs.store, runs.id, runs.end, by, clock)
+
+    def check_converted(self) -> None:
+        """Raise InvalidRequestError if an import or export of the checkpoint was interrupted."""
+        store = self._runs.store
+        if _is_converting(store):
+            raise InvalidRequestError(
+                f"{store.url}: an import or export of the checkpoint was interrupted: run it again "
+                "first",
+                path=store.url,
+            )
 
     def seal(self) -> None:
         """End the newest run, so that its driver can't write any more.
@@ -177,7 +176,7 @@ class TruncatedRuns:
         Raises:
             LogLockedError: The query is running.
             StorageUnavailableError: The store does not answer, or refuses. The checkpoint is
-                unchanged, or truncated.
+                unchanged, or changed completely.
 
         Cost:
             Three PUT requests, whatever the size of the files.
@@ -189,6 +188,36 @@ class TruncatedRuns:
         for path, data in {**truncation.replaced, **added}.items():
             self._writer.add(path, data, self._clock())
         self._writer.publish()
+
+    def replace(self, checkpoint: Checkpoint, truncation: Truncation) -> None:
+        """Begin a run with the files of another checkpoint that remain after a truncation.
+
+        Raises the errors of `write`.
+
+        Cost:
+            Reads each file once. A PUT per 16 MiB, and three more.
+        """
+        _add_files(self._writer, checkpoint, truncation, self._clock)
+        self._writer.publish()
+
+
+def _add_files(
+    writer: RunWriter, checkpoint: Checkpoint, truncation: Truncation, clock: Clock
+) -> int:
+    """Write the files that remain after a truncation. Return their bytes."""
+    size = 0
+    for path in checkpoint.paths():
+        if path in truncation.dropped or path in truncation.replaced:
+            continue
+        # A missing file was removed since the listing; `check_complete` detects needed files.
+        with contextlib.suppress(FileNotFoundError):
+            data = checkpoint.read(path)
+            writer.add(path, data, checkpoint.stat(path).mtime_ms)
+            size += len(data)
+    for path, data in truncation.replaced.items():
+        writer.add(path, data, clock())
+        size += len(data)
+    return size
 
 
 def complete_in_runs(
@@ -210,7 +239,7 @@ def complete_in_runs(
     if runs is None:
         return
     _complete_conversion(checkpoint, runs.store)
-    run = TruncatedRuns(runs, RESETTING, clock)
+    run = ChangedRuns(runs, RESETTING, clock)
     try:
         data = runs.get(RESET)
     except FileNotFoundError:
@@ -233,15 +262,19 @@ def _complete_conversion(checkpoint: Checkpoint, store: Store) -> None:
     Raises:
         DataCorruptionError: A session without sparklog's manager has used the files.
     """
-    try:
-        if store.get(METADATA_FILE).startswith(MARKER_START):
-            return
-    except FileNotFoundError:
+    if not _is_converting(store):
         return
     left = files_beside(store)
     _check_one_history(checkpoint, left)
     store.put(METADATA_FILE, MARKER_OF_RUNS)
     store.delete(left)
+
+
+def _is_converting(store: Store) -> bool:
+    try:
+        return not store.get(METADATA_FILE).startswith(MARKER_START)
+    except FileNotFoundError:
+        return False
 
 
 def files_beside(store: Store) -> list[str]:

@@ -28,8 +28,8 @@ _output_mode = click.option(
 )  # fmt: skip
 _in_place = click.option(
     "--in-place", is_flag=True,
-    help="Change SOURCE, a directory whose query is stopped, in place of a TARGET. The original is "
-    "kept under another name, which is printed.",
+    help="Change SOURCE itself, and name no TARGET. SOURCE is a directory or a checkpoint in runs, "
+    "and its query is stopped. The original is kept as a restore point, whose name is printed.",
 )  # fmt: skip
 _optional_target = click.argument("target", required=False)
 _scratch = click.option(
@@ -211,7 +211,7 @@ def erase(
     Use it to erase a person from the state of a query. SOURCE is a directory, or the URL of a
     checkpoint in a bucket. Without --in-place it is not changed, and still contains the rows:
     delete it when the query runs with TARGET, a new directory or URL. With --in-place delete the
-    original, whose new name is printed. Runs Spark on this machine.
+    restore point, whose name is printed. Runs Spark on this machine.
     """
     check_checkpoint(source)
     with _spark() as spark:

@@ -4,8 +4,9 @@ The functions are exported by `sparklog.checkpoint`. They use the state store pr
 through sparklog's jar.
 
 - `rewrite`: a fork with changed state, or with state in another provider; `change`: writes the
-state and the files that must agree with it; `functions`: the functions of users; `variables`:
-the state variables and timers of transformWithState that functions change
+state and the files that must agree with it; `functions`: the functions of users; `joins` and
+`variables`: the sides of joins, and the state variables and timers of transformWithState, that
+functions change
 - `erase`: a fork without the rows that match a condition
 - `bootstrap`: a new checkpoint with the state that a query has after a history
 - `rebuild`: a new checkpoint with lost state that the query has computed again

@@ -22,6 +22,7 @@ from sparklog.fs import FileSystem, make_directories, write_durably
 from sparklog.logdir.staged_directory import remove_all
 from sparklog.state.comparison import FamilyDifference, compare
 from sparklog.state.functions import StateFunctions, replaced_families
+from sparklog.state.joins import SIDES, Name, rows_of_side
 from sparklog.state.plain_copy import edit_metadata_log
 from sparklog.state.tables import (
     FORMAT,
@@ -110,6 +111,16 @@ class StateChange:
         self._batch, self._provider, self._partitions = batch, provider, partitions
         self._batches, self._template, self._compares = Batches(copy), template, compares
         self._ids: dict[int, list[list[str]]] = {}
+        self._root = f"file:{copy.path}"
+
+    def state(self, operator: int) -> OperatorState:
+        """Return the state of an operator as it is now.
+
+        Raises:
+            InvalidRequestError: The state can't be read in this way.
+            DataCorruptionError: A file of the checkpoint is damaged.
+        """
+        return operator_state(self._batches, operator, self._batch, self._root)
 
     def write(
         self,
@@ -128,16 +139,16 @@ class StateChange:
                 more.
 
         Raises:
-            InvalidRequestError: The state can't be changed in this way.
-            DataCorruptionError: A row is in the wrong partition, or got lost.
+            InvalidRequestError: The state can't be changed in this way, or a row of the original is
+                in the wrong partition.
+            DataCorruptionError: Rows without a function were lost, or differ.
         """
         changes = (functions, self._provider, self._partitions, self._template, origin)
         if all(change is None for change in changes):
             return None
-        root = f"file:{self._copy.path}"
-        old = origin or operator_state(self._batches, operator, self._batch, root)
+        old = origin or self.state(operator)
         wanted = old if self._template is None else self._template.state(old)
-        new = self._new_state(wanted, root)
+        new = self._new_state(wanted)
         replaced = {}
         if functions is not None:
             replaced = replaced_families(self._tables, old, wanted, functions)
@@ -146,15 +157,16 @@ class StateChange:
             before = self._tables.digests(old)
         ids, after = self._tables.write(old, new, replaced)
         _check_kept(old, before, new, after, replaced.keys())
-        # A template can add families, which the original doesn't have.
         counts = {
-            name: (_rows_of(old, before, name), _rows_of(new, after, name))
-            for name in sorted(set(old.families()) & replaced.keys())
+            name: (_rows_of(old, before, name), _rows_of(new, after, other))
+            for name, other in sorted(_corresponding(old, new).items())
+            if other in replaced
         }
         differences = []
         for name, rows in counts.items() if self._compares else ():
-            given = self._tables.table(old, *name)
-            differences.append(compare(operator, "/".join(name), given, replaced[name], rows))
+            if name in replaced:  # families of different state formats can't be compared
+                given = self._tables.table(old, *name)
+                differences.append(compare(operator, "/".join(name), given, replaced[name], rows))
         self._take_over(new)
         self._ids[operator] = [[part[s.store] for s in new.schemas] for part in ids]
         totals = [[sum_of(partition) for partition in each] for each in (before, after)]
@@ -170,7 +182,7 @@ class StateChange:
             differences=differences,
         )
 
-    def _new_state(self, old: OperatorState, root: str) -> OperatorState:
+    def _new_state(self, old: OperatorState) -> OperatorState:
         format = "1" if self._batches.commit(self._batch).state_ids is None else "2"
         conf = {**old.conf, **_WRITING, FORMAT: format}
         if self._provider is not None:
@@ -187,11 +199,11 @@ class StateChange:
         count = old.partitions if self._partitions is None or is_in_one else self._partitions
         version = self._batch + 1
         return replace(
-            old, root=f"{root}/{_NEW}", version=version, conf=conf, partitions=count, ids={}
+            old, root=f"{self._root}/{_NEW}", version=version, conf=conf, partitions=count, ids={}
         )
 
     def _take_over(self, new: OperatorState) -> None:
-        """Put the new state files into the place of the old ones."""
+        """Replace the old state files by the new files."""
         fs, operator = self._fs, f"state/{new.operator.id}"
         made = os.path.join(self._copy.path, _NEW, str(new.operator.id))
         old = os.path.join(self._copy.path, operator)
@@ -268,6 +280,21 @@ class StateChange:
         count = self._partitions or self._batches.partitions_in_plan(self._batch)
         for store in document["stateStoreInfo"]:
             store["numPartitions"] = count
+
+
+def _corresponding(old: OperatorState, new: OperatorState) -> dict[Name, Name]:
+    """Return {family of the old state: the family of the new state with the same rows}.
+
+    A template can add and remove families. It can change the state format of a join, so that the
+    rows of a side are in another family.
+    """
+    found = {name: name for name in set(old.families()) & set(new.families())}
+    if old.operator.is_join:
+        families = old.families(), new.families()
+        for side in SIDES:
+            name, other = (rows_of_side(each, side) for each in families)
+            found[name] = other
+    return found
 
 
 def _rows_of(state: OperatorState, digests: list[list[Digest]], family: tuple[str, str]) -> int:

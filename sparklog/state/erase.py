@@ -5,7 +5,7 @@ condition applies to all rows that have its columns.
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from typing import Any, Final
@@ -20,11 +20,13 @@ from sparklog.checkpoint.spark_files.state_stores import DEFAULT_STORE
 from sparklog.clock import Clock, stopwatch, system_clock
 from sparklog.errors import InvalidRequestError
 from sparklog.fs import LOCAL, FileSystem
+from sparklog.logdir.paths import store_url
 from sparklog.pluralize import pluralize
 from sparklog.spark_errors import brief
 from sparklog.state.change import StateChange
-from sparklog.state.functions import SIDES, StateFunction, StateFunctions, rows_of_side
-from sparklog.state.operators import Operator, read_operator
+from sparklog.state.functions import StateFunction, StateFunctions
+from sparklog.state.joins import SIDES, rows_of_side
+from sparklog.state.operators import Operator
 from sparklog.state.plain_copy import plain_fork
 from sparklog.state.tables import StateTables
 from sparklog.state.variables import changeable_names
@@ -115,8 +117,9 @@ def erase(
             ttlExpirationMs. In a list the condition applies to each value.
         to: The batch; by default the newest batch that the query can continue after.
         archives: URLs to which the checkpoint is archived; the report names their snapshots.
-        in_place: Replace the original, a local directory whose query is stopped, in a single step.
-            The report names the restore point: the original under another name.
+        in_place: Replace the original, whose query is stopped, in a single step: a local directory,
+            or a checkpoint in runs. The report names the restore point, where the original is
+            kept: under another name, or in a bucket as a copy.
         dry_run: Report, but keep nothing.
         scratch: A directory for temporary files, or a URL, as in `rewrite`.
         spark: The session, which has sparklog's jar; by default the active session.
@@ -127,8 +130,10 @@ def erase(
     Raises:
         InvalidRequestError: A condition is no SQL, or no rows have its columns, or `target` exists.
         DataCorruptionError: A file of the checkpoint is damaged.
-        LogLockedError: The query removes files that the batch needs.
-        StorageUnavailableError: The disk or a store fails. A failed call leaves no new checkpoint.
+        LogLockedError: The query removes files that the batch needs, or runs during a change in
+            place.
+        StorageUnavailableError: The disk or a store fails. A failed call leaves no new checkpoint,
+            but can leave the restore point of a change in place in a bucket.
 
     Cost:
         The cost of `rewrite` with functions for all operators.
@@ -156,8 +161,8 @@ def erase(
         change = StateChange(tables, copy.checkpoint, batch, None, None)
         search = Search(conditions)
         for number in batches.operators:
-            operator = read_operator(copy.checkpoint, number, batch)
-            report = change.write(number, search.functions(operator))
+            state = change.state(number)
+            report = change.write(number, search.functions(state.operator, state.families()), state)
             assert report is not None
             for family, (before, after) in report.families.items():
                 if family in search.names:
@@ -168,15 +173,18 @@ def erase(
         if not dry_run:
             copy.publish()
     place = None if dry_run else copy.restore_point
-    old = f"{place or batches.checkpoint.path} (state after {versions})"
+    path = batches.checkpoint.path
+    old = [f"{place or path} (state after {versions})"]
+    if place is not None and store_url(path) is not None:
+        old.append(f"{path} (older runs, which the query's next start deletes)")
     snapshots = [f"{url} (snapshot {p.name})" for url, found in points.items() for p in found]
     return Erased(
-        path=batches.checkpoint.path,
+        path=path,
         new_path=copy.target,
         batch=batch,
         rows={name: count for name, count in rows.items() if name not in search.not_examined},
         not_examined=search.not_examined,
-        still_there=[old, *snapshots],
+        still_there=[*old, *snapshots],
         restore_point=place,
         is_dry_run=dry_run,
         took_ms=watch(),
@@ -198,8 +206,10 @@ class Search:
         self.names: dict[str, str] = {}
         self.not_examined: list[str] = []
 
-    def functions(self, operator: Operator) -> StateFunctions:
-        """Return functions that drop the matching rows of an operator."""
+    def functions(
+        self, operator: Operator, families: Collection[tuple[str, str]]
+    ) -> StateFunctions:
+        """Return functions that drop the matching rows of an operator with these families."""
 
         def function(store: str, family: str, name: str) -> StateFunction:
             title = f"operator {operator.id}" + (f", {name}" if name else "")
@@ -207,7 +217,7 @@ class Search:
             return partial(self._without, _Rows.of(operator, name), title)
 
         if operator.is_join:
-            return {side: function(rows_of_side(side), DEFAULT_STORE, side) for side in SIDES}
+            return {side: function(*rows_of_side(families, side), side) for side in SIDES}
         if operator.is_transform:
             return {
                 name: function(DEFAULT_STORE, operator.family(name), name)

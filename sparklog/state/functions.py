@@ -2,18 +2,17 @@
 
 Spark keeps some state twice: the index of a join counts the rows of each key, and a list has its
 length. A function receives rows; the families that follow from the rows are computed from them.
-The module `variables` computes the families of transformWithState.
+The modules `joins` and `variables` compute the families of joins and of transformWithState.
 """
 
 from collections.abc import Callable, Mapping
-from typing import Final
 
-from pyspark.sql import DataFrame, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 from pyspark.sql.types import StructType
 
 from sparklog.checkpoint.spark_files.state_stores import DEFAULT_STORE
 from sparklog.errors import InvalidRequestError
+from sparklog.state.joins import SIDES, side_families, side_rows
 from sparklog.state.tables import OperatorState, StateTables
 from sparklog.state.variables import (
     TIMERS,
@@ -25,7 +24,6 @@ from sparklog.state.variables import (
 
 StateFunction = Callable[[DataFrame], DataFrame]
 StateFunctions = StateFunction | Mapping[str, StateFunction]
-SIDES: Final = ("left", "right")
 
 
 def replaced_families(
@@ -60,11 +58,6 @@ def replaced_families(
     )
     after = _checked(functions(before), expected, f"operator {operator.id}")
     return {(DEFAULT_STORE, DEFAULT_STORE): after}
-
-
-def rows_of_side(side: str) -> str:
-    """Return the store with the buffered rows of a side of a join."""
-    return f"{side}-keyWithIndexToValue"
 
 
 def _named(
@@ -107,27 +100,10 @@ def _of_join(
 ) -> Families:
     found: Families = {}
     for side, function in functions.items():
-        counts, rows = f"{side}-keyToNumValues", rows_of_side(side)
-        before = tables.table(state, rows, DEFAULT_STORE)
-        key = _struct(before, "key")
-        count = _struct(tables.table(state, counts, DEFAULT_STORE), "value")
-        columns = [F.col("key")[name] for name in key.names[:-1]]
-        given, expected = (
-            tables.table(each, rows, DEFAULT_STORE).withColumn("key", F.struct(*columns))
-            for each in (state, wanted)
-        )
+        before, expected = (side_rows(tables, each, side) for each in (state, wanted))
         # The rows are needed twice, and a function may return others the next time.
-        after = _checked(function(given), expected, f"the {side} side").localCheckpoint()
-        # Spark numbers the rows of a key from 0 without gaps.
-        number = F.row_number().over(Window.partitionBy("key").orderBy(F.lit(0))) - 1
-        index = number.cast("long").alias(key.names[-1])
-        found[rows, DEFAULT_STORE] = after.select(
-            F.struct(*columns, index).alias("key"), F.col("value")
-        )
-        total = F.count("*").alias(count.names[0])
-        found[counts, DEFAULT_STORE] = (
-            after.groupBy("key").agg(total).select("key", F.struct(count.names[0]).alias("value"))
-        )
+        after = _checked(function(before), expected, f"the {side} side").localCheckpoint()
+        found |= side_families(tables, wanted, side, after)
     return found
 
 

@@ -1,7 +1,7 @@
 """Exchanges a checkpoint with a changed copy in a single step, and keeps the original.
 
 The copy is complete before the exchange, so a crash leaves either the old or the new checkpoint at
-the path. After the exchange the original is beside it, under the name of the restore point.
+the path, and the other one under the name of the restore point.
 """
 
 import contextlib
@@ -47,7 +47,8 @@ def replacement(batches: Batches, batch: int, clock: Clock) -> Iterator[Replacem
         LogLockedError: The query is running.
     """
     checkpoint = batches.checkpoint
-    _check(checkpoint, batches, batch)
+    _check(checkpoint)
+    check_newest(batches, batch)
     check_no_running_batch(batches, clock())
     with keep_stopped(checkpoint, "a change of its state in place"):
         before = plans_of(checkpoint)
@@ -69,11 +70,12 @@ def replacement(batches: Batches, batch: int, clock: Clock) -> Iterator[Replacem
         yield Replacement(point, check_stopped, exchange)
 
 
-def _check(checkpoint: Checkpoint, batches: Batches, batch: int) -> None:
+def _check(checkpoint: Checkpoint) -> None:
     if checkpoint.fs is not checkpoint.disk:
         raise InvalidRequestError(
-            f"{checkpoint.path}: a checkpoint in a bucket can't be replaced in a single step: name "
-            "a target, and start the query with it",
+            f"{checkpoint.path}: the files of a checkpoint that Spark keeps in a bucket can't be "
+            "replaced together: import it first (`sparklog checkpoint import`), or name a target, "
+            "and start the query with it",
             path=checkpoint.path,
         )
     if is_mount_point(checkpoint.fs, checkpoint.path):
@@ -82,10 +84,26 @@ def _check(checkpoint: Checkpoint, batches: Batches, batch: int) -> None:
             "name a target, and start the query with it",
             path=checkpoint.path,
         )
-    newest = max(batches.committed)
+
+
+def check_newest(batches: Batches, batch: int) -> None:
+    """Check that a checkpoint ends with a batch, whose output is the last that a sink can have.
+
+    Raises:
+        InvalidRequestError: The checkpoint has committed or planned batches after `batch`.
+    """
+    path, newest = batches.checkpoint.path, max(batches.committed)
     if batch != newest:
         raise InvalidRequestError(
-            f"{checkpoint.path} has batch {newest}, and its sink has the output: a change in place "
-            f"can't go back to batch {batch}. Reset the checkpoint to this batch first",
-            path=checkpoint.path,
+            f"{path} has batch {newest}, and its sink has the output: a change in place can't go "
+            f"back to batch {batch}. Reset the checkpoint to this batch first",
+            path=path,
+        )
+    if batches.last > batch:
+        # The query would plan this batch again, with other rows, and some sinks would skip it.
+        raise InvalidRequestError(
+            f"{path}: batch {batches.last} is planned and not committed, and its sink may have the "
+            "output. Start the query with trigger(availableNow=True), so that it commits the "
+            f"batch, or reset the checkpoint to batch {batch} first",
+            path=path,
         )

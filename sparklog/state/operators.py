@@ -26,8 +26,16 @@ _ALL_COLUMNS: Final = frozenset(
 )
 _SESSION_WINDOW: Final = "sessionWindowStateStoreSaveExec"
 _JOIN: Final = "symmetricHashJoin"
-_JOIN_STORES: Final = {"keyToNumValues": 0, "keyWithIndexToValue": 1}
-"""{store of a side of a join: columns of its key after the join's key}."""
+_JOIN_FAMILIES: Final = {
+    "keyToNumValues": (0, False),
+    "keyWithIndexToValue": (1, False),
+    "keyWithTsToValues": (1, True),
+    "tsWithKey": (1, True),
+}
+"""{a side's state: (columns of its key after the join's key, whether a key has several values)}.
+
+State formats 1 and 2 have a store for each, formats 3 and 4 a column family.
+"""
 _TRANSFORM: Final = "transformWithState"
 _TIMER: Final = "TimerState"
 _NESTED: Final = ("elementKey", "key")
@@ -130,10 +138,11 @@ def _rule(operator: Operator, schema: StateStoreSchema, family: ColumnFamily) ->
     columns = len(family.key)
     if operator.is_transform and schema.has_families:
         return _rule_of_variable(operator, family)
-    if operator.is_join and not schema.has_families:
-        _, _, kind = schema.store.partition("-")
-        if kind in _JOIN_STORES:
-            return FamilyRule((), columns - _JOIN_STORES[kind])
+    if operator.is_join:
+        _, _, kind = (family.name if schema.has_families else schema.store).partition("-")
+        if kind in _JOIN_FAMILIES:
+            more, is_list = _JOIN_FAMILIES[kind]
+            return FamilyRule((), columns - more, is_list)
     if operator.name == _SESSION_WINDOW:
         return FamilyRule((), columns - 1)
     if operator.name in _ALL_COLUMNS:
@@ -141,7 +150,7 @@ def _rule(operator: Operator, schema: StateStoreSchema, family: ColumnFamily) ->
         return FamilyRule((), 0 if is_in_one else columns)
     raise InvalidRequestError(
         f"operator {operator.id} ({operator.name}, store {schema.store}) can't be rewritten: "
-        "joins of state format 3 and 4, and operators newer than Spark 4.3, are not supported"
+        "operators and state formats newer than Spark 4.3 are not supported"
     )
 
 

@@ -13,19 +13,25 @@ from sparklog.checkpoint.batches import Batches
 from sparklog.checkpoint.convert import export, import_
 from sparklog.checkpoint.files import Checkpoint, own_path
 from sparklog.checkpoint.log_backed.layout import RESET
-from sparklog.checkpoint.running_query import report_concurrent_cleanup
+from sparklog.checkpoint.running_query import check_no_running_batch, report_concurrent_cleanup
 from sparklog.checkpoint.spark_files.checksums import hadoop_name
 from sparklog.checkpoint.spark_files.metadata_logs import MetadataLogFile, read_metadata_log
 from sparklog.checkpoint.staged_checkpoint import FORK, staged_checkpoint
-from sparklog.checkpoint.stored_copies import CopyInRuns, open_new_store, spark_url
+from sparklog.checkpoint.stored_copies import (
+    ChangedRuns,
+    CopyInRuns,
+    open_new_store,
+    runs_of,
+    spark_url,
+)
 from sparklog.checkpoint.truncated_copy import copy_truncated
 from sparklog.checkpoint.truncation import Truncation, below, plan_truncation, relocated
 from sparklog.clock import Clock
-from sparklog.errors import InvalidRequestError
+from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.fs import FileSystem, write_durably
 from sparklog.logdir.paths import store_url
 from sparklog.logdir.staged_directory import remove_all
-from sparklog.state.in_place import replacement
+from sparklog.state.in_place import check_newest, replacement
 from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
@@ -106,6 +112,10 @@ def plain_fork(
         raise InvalidRequestError("name a target, or choose in_place (--in-place); not both")
     with report_concurrent_cleanup(source), contextlib.ExitStack() as stack:
         checkpoint = open_original(source, fs, options)
+        # Now, because the change must fail if the query writes another entry from here on.
+        run = None
+        if in_place and (runs := runs_of(checkpoint)) is not None:
+            run = ChangedRuns(runs, "rewrite", clock)
         batches = Batches(checkpoint)
         batch = reachable_batch(batches, to)
         if target is not None:
@@ -113,6 +123,12 @@ def plain_fork(
                 batches, batch, target, scratch=scratch, storage_options=options, fs=fs,
                 clock=clock,
             )  # fmt: skip
+            yield batches, batch, stack.enter_context(copying)
+            return
+        if run is not None:
+            copying = _copy_for_new_run(
+                batches, batch, run, scratch=scratch, storage_options=options, fs=fs, clock=clock
+            )
             yield batches, batch, stack.enter_context(copying)
             return
         replaced = stack.enter_context(replacement(batches, batch, clock))
@@ -196,6 +212,52 @@ def plain_copy(
             staged.publish()
 
         yield PlainCopy(plain, path, root, publish)
+
+
+@contextlib.contextmanager
+def _copy_for_new_run(
+    source: Batches,
+    batch: int,
+    run: ChangedRuns,
+    *,
+    scratch: Path | None,
+    storage_options: Mapping[str, Any],
+    fs: FileSystem,
+    clock: Clock,
+) -> Iterator[PlainCopy]:
+    """Copy a checkpoint in runs, for another run of the same checkpoint.
+
+    A checkpoint in a bucket can't get another name, so the restore point is a copy.
+
+    Raises:
+        InvalidRequestError: The checkpoint has batches after `batch`, or an import or export was
+            interrupted.
+        LogLockedError: The query is running.
+    """
+    check_newest(source, batch)
+    check_no_running_batch(source, clock())
+    run.check_converted()
+    url = source.checkpoint.path
+    point = f"{url}.restore-point-{clock()}"
+    home, kept = spark_url(url), plan_truncation(source, batch, spark_url(point), is_reset=False)
+    store = open_new_store(point, storage_options)
+    with plain_view(source, batch, scratch=scratch, fs=fs, clock=clock) as plain:
+
+        def put() -> None:
+            run.seal()
+            original = CopyInRuns(store, "rewrite", clock)
+            original.write(source.checkpoint, kept)
+            original.check_complete(batch)
+            original.publish()
+            try:
+                changed = relocated(plain, partial(below, home))
+                run.replace(plain, Truncation(batch, frozenset(), changed))
+            except LogLockedError:
+                # Nothing is changed, so nobody needs the copy.
+                store.delete([listed.name for listed in store.list()])
+                raise
+
+        yield PlainCopy(plain, url, f"file:{plain.path}", put, point)
 
 
 @contextlib.contextmanager

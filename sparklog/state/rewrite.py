@@ -74,8 +74,10 @@ class Rewritten:
         ]
         changes = [str(found) for each in self.operators for found in each.differences]
         first = f"{self.new_path} {verb} after batch {self.batch} of {self.path}{rows}"
-        point = [] if self.restore_point is None else [f"the original is now {self.restore_point}"]
-        return "\n".join([first, *columns, *changes, *point])
+        lines = [first, *columns, *changes]
+        if self.restore_point is not None:
+            lines.append(f"the original is kept as {self.restore_point}")
+        return "\n".join(lines)
 
 
 def rewrite(
@@ -117,8 +119,9 @@ def rewrite(
         template: A checkpoint of a changed query, which has run at least one batch there with any
             input. Schemas and settings come from it; `with_` returns rows of its columns. State
             variables that only the changed query has begin empty, and others are dropped.
-        in_place: Replace the original, a local directory whose query is stopped, in a single step.
-            The report names the restore point: the original under another name.
+        in_place: Replace the original, whose query is stopped, in a single step: a local directory,
+            or a checkpoint in runs. The report names the restore point, where the original is
+            kept: under another name, or in a bucket as a copy.
         dry_run: Write the new state, and report it, but keep nothing.
         scratch: A directory for temporary files, for a target in a bucket; by default that of
             temporary files. For a local target they are beside the target. Driver and executors
@@ -133,8 +136,10 @@ def rewrite(
         InvalidRequestError: The state can't be rewritten in this way, a function returns other
             columns, or `target` exists.
         DataCorruptionError: A file of the checkpoint is damaged.
-        LogLockedError: The query removes files that the batch needs.
-        StorageUnavailableError: The disk fails. A failed call leaves no new checkpoint.
+        LogLockedError: The query removes files that the batch needs, or runs during a change in
+            place.
+        StorageUnavailableError: The disk fails. A failed call leaves no new checkpoint, but can
+            leave the restore point of a change in place in a bucket.
 
     Cost:
         Reads and writes the state once, and reads it once more for the report. Two Spark jobs for

@@ -87,6 +87,12 @@ def changed_columns(
         InvalidRequestError: No function computes the new columns.
     """
     before, after = old.columns(), new.columns()
+    if old.operator.is_join and after.keys() - before.keys() - set(replaced):
+        raise InvalidRequestError(
+            f"operator {old.operator.id} is a join, and in the template a join with another state "
+            "format: set with_ to functions for both sides, which return rows of the template's "
+            "columns"
+        )
     found = {}
     for family in before.keys() & after.keys():
         if before[family] == after[family]:

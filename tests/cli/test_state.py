@@ -4,10 +4,12 @@ import json
 import logging
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import click
 import pytest
+from pyspark.sql import SparkSession
 
 from sparklog.cli.app import run
 from sparklog.cli.checkpoint import checkpoint
@@ -15,9 +17,11 @@ from sparklog.cli.command import Command
 from sparklog.cli.user_functions import load_function
 from tests.checkpoint.conftest import Golden, golden, unpacked
 from tests.spark.conftest import environment
+from tests.state.conftest import spark
 
-__all__ = ["golden", "unpacked"]  # the fixtures
+__all__ = ["golden", "spark", "unpacked"]  # the fixtures
 Capture = pytest.CaptureFixture[str]
+Sparklog = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.mark.parametrize(
@@ -113,24 +117,39 @@ def test_a_module_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def in_process(directory: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """Call the command in a process of its own, which starts Spark."""
     command = [sys.executable, "-m", "sparklog", "checkpoint", *words]
     return subprocess.run(
         command, cwd=directory, env=environment(), capture_output=True, text=True, timeout=300
     )
 
 
+@pytest.fixture
+def sparklog(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Capture
+) -> Iterator[Sparklog]:
+    """Calls the command in this process and its session, which takes a tenth of the time."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+
+    def call(*words: str) -> subprocess.CompletedProcess[str]:
+        code = run(["checkpoint", *words])
+        return subprocess.CompletedProcess(words, code, *capsys.readouterr())
+
+    yield call
+    for module in ("corrections", "orders"):
+        sys.modules.pop(module, None)
+
+
 @pytest.mark.spark
 @pytest.mark.deep
-def test_rewrite_and_diff(golden: Golden, tmp_path: Path) -> None:
+def test_rewrite_and_diff(golden: Golden, tmp_path: Path, sparklog: Sparklog) -> None:
     (tmp_path / "corrections.py").write_text(
         "def some(frame):\n    return frame.limit(3)\n\ndef all_rows(frame):\n    return frame\n"
     )
     path = str(golden("hdfs"))
-
-    def sparklog(*words: str) -> subprocess.CompletedProcess[str]:
-        return in_process(tmp_path, *words)
-
-    done = sparklog("rewrite", path, "moved", "--provider", "rocksdb", "--partitions", "3")
+    move = ("rewrite", path, "moved", "--provider", "rocksdb", "--partitions", "3")
+    done = in_process(tmp_path, *move)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{tmp_path}/moved continues after batch ")
     done = sparklog("diff", path, "moved")
@@ -163,14 +182,10 @@ def per_key(rows):
 
 @pytest.mark.spark
 @pytest.mark.deep
-def test_bootstrap_and_erase(tmp_path: Path) -> None:
+def test_bootstrap_and_erase(tmp_path: Path, sparklog: Sparklog) -> None:
     (tmp_path / "orders.py").write_text(ORDERS)
-
-    def sparklog(*words: str) -> subprocess.CompletedProcess[str]:
-        return in_process(tmp_path, *words)
-
     query = ("--query", "orders:per_key", "--from", "orders:table", "--output-mode", "update")
-    done = sparklog("bootstrap", "seeded", *query)
+    done = in_process(tmp_path, "bootstrap", "seeded", *query)
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith(f"{tmp_path}/seeded has the state of the history (10 rows); its ")
     done = sparklog("erase", "seeded", "erased", "--where", "cast(concat('a', key.k) AS int) = 1")

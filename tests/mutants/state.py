@@ -3,6 +3,7 @@
 from tests.mutants.mutant import mutant
 
 REWRITE = "state/test_rewrite.py"
+JOINS = "state/test_rewrite_joins.py"
 VARIABLES = "state/test_rewrite_variables.py"
 REBUILD = "state/test_rebuild.py"
 BOOTSTRAP = "state/test_bootstrap.py"
@@ -12,18 +13,67 @@ FOLLOWING = f"{VARIABLES}::test_families_that_follow_from_a_variable"
 
 MUTANTS = (
     mutant(
+        "state-joins-with-column-families-have-no-rule",
+        "state/operators.py",
+        "(family.name if schema.has_families else schema.store).partition",
+        "schema.store.partition",
+        f"{JOINS}::test_another_state_format",
+    ),
+    mutant(
+        "state-rows-of-another-state-format-are-dropped",
+        "state/template.py",
+        "if old.operator.is_join and after.keys() - before.keys() - set(replaced):",
+        "if False:",
+        f"{JOINS}::test_another_state_format",
+    ),
+    mutant(
+        "state-a-change-in-runs-leaves-a-restore-point-that-nobody-needs",
+        "state/plain_copy.py",
+        "                store.delete([listed.name for listed in store.list()])\n",
+        "",
+        f"{REWRITE}::test_another_run_that_begins_after_the_seal",
+    ),
+    mutant(
+        "state-a-planned-batch-is-dropped-in-place",
+        "state/in_place.py",
+        "if batches.last > batch:",
+        "if False:",
+        f"{REWRITE}::test_a_batch_without_a_commit",
+    ),
+    mutant(
+        "state-a-change-in-runs-precedes-the-end-of-a-conversion",
+        "state/plain_copy.py",
+        "    run.check_converted()\n",
+        "",
+        f"{REWRITE}::test_an_interrupted_conversion",
+    ),
+    mutant(
+        "state-a-change-in-runs-goes-back",
+        "state/plain_copy.py",
+        "check_newest(source, batch)",
+        "",
+        f"{REWRITE}::test_in_place_in_runs",
+    ),
+    mutant(
+        "state-older-runs-are-not-reported",
+        "state/erase.py",
+        "if place is not None and store_url(path) is not None:",
+        "if False:",
+        f"{ERASE}::test_in_place_in_runs",
+    ),
+    mutant(
         "state-rows-of-the-source-are-not-checked",
-        "jvm/scala/state/StateTables.scala",
-        "val checked = if (staysWhole) rows else StateJob.checked(from, rows)",
-        "val checked = rows",
-        f"{REWRITE}::test_a_wrong_number_of_partitions",
+        "jvm/scala/state/StateJob.scala",
+        "checked(plan, rows).foreach(",
+        "rows.foreach(",
+        f"{REWRITE}::test_files_of_another_partition",
     ),
     mutant(
         "state-rows-that-stay-are-not-checked",
         "jvm/scala/state/StateJob.scala",
         "check(plan.families(packed.getInt(0)), partition, expected)",
         "",
-        f"{REWRITE}::test_a_wrong_number_of_partitions",
+        f"{REWRITE}::test_keys_that_move",
     ),
     mutant(
         "state-equal-keys-are-accepted",
@@ -62,9 +112,9 @@ MUTANTS = (
     ),
     mutant(
         "state-the-index-of-a-join-is-kept",
-        "state/functions.py",
-        "found[counts, DEFAULT_STORE] = (",
-        "_unused = (",
+        "state/joins.py",
+        "index: rows.groupBy(",
+        "(): rows.groupBy(",
         f"{REWRITE}::test_the_rows_of_a_join",
     ),
     mutant(
@@ -403,8 +453,8 @@ MUTANTS = (
     mutant(
         "state-erasing-forgets-archives",
         "state/erase.py",
-        "still_there=[old, *snapshots],",
-        "still_there=[old],",
+        "still_there=[*old, *snapshots],",
+        "still_there=old,",
         f"{ERASE}::test_a_key_of_an_aggregation",
     ),
     mutant(

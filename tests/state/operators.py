@@ -173,6 +173,16 @@ def run(spark: SparkSession, operator: str, checkpoint: Path, output: Output, la
         query.stop()
 
 
+def rows_reported(spark: SparkSession, operator: str, checkpoint: Path) -> int:
+    """Return the number of rows of state that Spark reports after the query's next batch."""
+    query = start(spark, operator, checkpoint, {})
+    try:
+        until(lambda: len(query.recentProgress) > 0, f"a batch of {operator}", seconds=240)
+        return int(query.recentProgress[0]["stateOperators"][0]["numRowsTotal"])
+    finally:
+        query.stop()
+
+
 def session(spark: SparkSession, provider: str, manager: str | None) -> SparkSession:
     """Return a session of its own with that state store, and that checkpoint manager."""
     new = spark.newSession()

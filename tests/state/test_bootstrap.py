@@ -134,9 +134,9 @@ def run(query: DataFrame, mode: str, checkpoint: Path, last: int) -> Output:
 
 CASES = [
     (aggregation, "update", "hdfs", MANAGER),
-    (windows, "append", "rocksdb", None),
 ]
 DEEP_CASES = [
+    (windows, "append", "rocksdb", None),
     (session_windows, "append", "hdfs", None),
     (drop_duplicates, "append", "changelog", None),
     (drop_duplicates_within, "append", "rocksdb", MANAGER),

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from sparklog.checkpoint import archive, erase, verify
+from sparklog.checkpoint import archive, erase, fork, reset, verify
 from sparklog.errors import InvalidRequestError
 from sparklog.session.setup import MANAGER
 from sparklog.state.erase import Search
 from tests.state.operators import Output, run, session
+from tests.state.test_rewrite import later
 from tests.state.test_rewrite_variables import ENTRY, KEY, KINDS, MAP_KEY, OPERATOR
 
 pytestmark = pytest.mark.spark
@@ -193,7 +194,7 @@ def test_rows_that_match(
     """Each kind of row is examined by its own columns; a NULL is no match."""
     given = spark.createDataFrame(rows, columns).coalesce(1)
     search = Search([condition])
-    functions = search.functions(OPERATOR)
+    functions = search.functions(OPERATOR, [])
     assert isinstance(functions, dict)
     found = functions[name](given)
     assert found.schema.simpleString() == given.schema.simpleString()
@@ -224,7 +225,7 @@ def test_rows_that_no_condition_fits(
     """They stay, and the report names them; if no rows fit, the message has the columns."""
     given = spark.createDataFrame([], columns)
     search = Search(["value.name = 'ada'"])
-    functions = search.functions(OPERATOR)
+    functions = search.functions(OPERATOR, [])
     assert isinstance(functions, dict)
     assert functions[name](given) is given
     assert search.not_examined == [f"operator 0, {name}"]
@@ -278,12 +279,23 @@ def test_a_dry_run(spark: SparkSession, shared: Path, tmp_path: Path) -> None:
 
 def test_in_place(spark: SparkSession, query: Query, tmp_path: Path) -> None:
     """The report names the restore point, which still has the rows."""
-    output: Output = {}
-    path = query("aggregation", "hdfs", output)
+    path = query("aggregation", "hdfs", {})
+    reset(path, to=AT, clock=later)
     done = erase(path, None, "key.k = 3", in_place=True, spark=spark)
     assert done.rows == {"operator 0": (1, 9)}
     assert done.new_path == str(path)
-    batch = max(output)
-    assert done.still_there == [f"{done.restore_point} (state after batches 0 to {batch})"]
+    assert done.still_there == [f"{done.restore_point} (state after batches 0 to {AT})"]
     again = erase(path, tmp_path / "again", "key.k = 3", spark=spark)
     assert again.rows == {"operator 0": (0, 9)}
+
+
+def test_in_place_in_runs(spark: SparkSession, shared: Path, tmp_path: Path) -> None:
+    """The rows are also in the run before, until a query deletes its objects."""
+    url = f"memory://{tmp_path.name}-{id(tmp_path)}"
+    fork(shared, url, to=AT)
+    done = erase(url, None, "key.k = 3", in_place=True, spark=spark)
+    assert done.rows == {"operator 0": (1, 9)}
+    assert done.still_there == [
+        f"{done.restore_point} (state after batches 0 to {AT})",
+        f"{url} (older runs, which the query's next start deletes)",
+    ]

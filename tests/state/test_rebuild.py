@@ -130,12 +130,19 @@ def remove_the_schema(path: Path) -> None:
     shutil.rmtree(path / "state/0/0")
 
 
+def duplicate(path: Path) -> None:
+    """Give partition 1 the files of partition 0."""
+    for file in (path / "state/0/0").glob("*.delta"):
+        shutil.copy(file, path / "state/0/1")
+
+
 @pytest.mark.parametrize(
     ("damage", "lost", "equal"),
     [
         (truncate, [1], 1),
         (remove_the_schema, [0], 1),
         pytest.param(remove_all_state, [0, 1], 0, marks=pytest.mark.deep),
+        pytest.param(duplicate, [1], 1, marks=pytest.mark.deep),
     ],
 )
 def test_damage(

@@ -18,6 +18,7 @@ from tests import depth
 from tests.paths import ROOT
 from tests.spark.conftest import environment
 from tests.state.operators import run, session
+from tests.state.test_rewrite import later, settled
 
 pytestmark = [pytest.mark.spark, pytest.mark.deep]
 
@@ -45,6 +46,22 @@ seeded(spark, sys.argv[2] + "-first")
 print("started", flush=True)
 for number in itertools.count():
     seeded(spark, f"{sys.argv[2]}-{number}")
+"""
+
+
+IN_PLACE = """
+import os, signal, sys
+from tests.spark.conftest import build_session
+from tests.state.test_rewrite import later
+from sparklog.checkpoint import rewrite
+from sparklog.fs import LocalFileSystem
+
+class Killing(LocalFileSystem):
+    def exchange(self, first, second):
+        done = sys.argv[2] == "after" and super().exchange(first, second)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+rewrite(sys.argv[1], in_place=True, partitions=3, spark=build_session(), clock=later, fs=Killing())
 """
 
 
@@ -88,6 +105,27 @@ def test_kills(spark: SparkSession, tmp_path: Path) -> None:
             target = place / left.name[1:].rpartition(".")[0]
             rewrite(path, target, provider="rocksdb", spark=spark)
             assert not left.exists()
+
+
+@pytest.mark.parametrize("moment", ["before", "after"])
+def test_a_kill_at_the_exchange(spark: SparkSession, tmp_path: Path, moment: str) -> None:
+    """The old and the new checkpoint are complete, each under one of the two names."""
+    path = tmp_path / "ckpt"
+    run(session(spark, "hdfs", None), "aggregation", path, {}, 3)
+    settled(path, 3)
+    shutil.copytree(path, tmp_path / "original")
+    command = [sys.executable, "-c", IN_PLACE, path, moment]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), timeout=240)
+    assert done.returncode == -signal.SIGKILL
+    (point,) = tmp_path.glob("ckpt.restore-point-*")
+    for each in (path, point):
+        assert verify(each).ok
+        assert diff(tmp_path / "original", each, spark=spark).is_equal
+    parts = {each: len(list((each / "state/0").glob("[0-9]*"))) for each in (path, point)}
+    assert parts == ({path: 2, point: 3} if moment == "before" else {path: 3, point: 2})
+    again = rewrite(path, in_place=True, partitions=4, spark=spark, clock=later)
+    assert again.restore_point != str(point)
+    run(session(spark, "hdfs", None), "aggregation", path, {}, 5)
 
 
 def test_kills_of_a_bootstrap(spark: SparkSession, tmp_path: Path) -> None:

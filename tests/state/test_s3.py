@@ -115,7 +115,7 @@ def test_a_query_goes_on_with_a_copy(query: Query, tmp_path: Path, s3: S3Server)
 def test_a_query_goes_on_with_other_state(
     query: Query, tmp_path: Path, s3: S3Server, spark: SparkSession
 ) -> None:
-    """State in a bucket is moved to three partitions, in runs, and no row is lost."""
+    """State in a bucket is moved to three partitions, in runs, then in place; no row is lost."""
     source, sink, url = tmp_path / "source", tmp_path / "sink", f"{s3.bucket()}/query"
     with sparklog.open(source, "rw") as log:
         log.create_topic("in")
@@ -132,6 +132,14 @@ def test_a_query_goes_on_with_other_state(
         log.append("in", pa.table({"key": keys, "value": keys}))
     query(source, sink, moved.replace("s3://", "s3a://"), RUNS)
     assert last_totals(sink) == {key: str(2 * int(count)) for key, count in before.items()}
+    done = rewrite(moved, in_place=True, partitions=4, spark=spark, storage_options=s3.options())
+    assert len(done.operators[0].rows_after) == 4
+    with sparklog.open(source, "rw") as log:
+        log.append("in", pa.table({"key": keys, "value": keys}))
+    query(source, sink, moved.replace("s3://", "s3a://"), RUNS)
+    assert last_totals(sink) == {key: str(3 * int(count)) for key, count in before.items()}
+    assert done.restore_point is not None
+    assert verify(done.restore_point, storage_options=s3.options()).ok
 
 
 def test_a_query_begins_with_the_state_of_a_history(

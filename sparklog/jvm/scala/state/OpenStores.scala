@@ -7,7 +7,8 @@ import scala.collection.mutable
 import org.apache.hadoop.conf.Configuration
 
 import org.apache.spark.sql.execution.streaming.state.{
-  StateStore, StateStoreConf, StateStoreId, StateStoreProvider, StateStoreProviderId
+  KeyStateEncoderSpec, NoPrefixKeyStateEncoderSpec, StateStore, StateStoreConf, StateStoreId,
+  StateStoreProvider, StateStoreProviderId
 }
 import org.apache.spark.sql.internal.SQLConf
 
@@ -38,12 +39,13 @@ private[state] final class OpenStores(
       StateStoreProviderId(id, UUID.randomUUID()),
       default.key,
       default.value,
-      default.encoder,
+      first.fold[KeyStateEncoderSpec](NoPrefixKeyStateEncoderSpec(default.key))(_.encoder),
       store.hasFamilies,
       conf,
       hadoop,
       useMultipleValuesPerKey = false,
-      None)
+      None
+    )
     providers(store.name) = provider
     val fileId = if (version == 0) None else store.ids.lift(partition)
     val opened = provider.getStore(version, fileId)

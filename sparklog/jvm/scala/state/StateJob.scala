@@ -26,17 +26,23 @@ private[state] final class StateJob(
       val digests = plan.families.map(new Digest(_))
       val opened = plan.families.map(family => stores(plan.stores.find(_.name == family.store).get))
       val unpack = StateRows.unpacking(plan)
+      val lists = new Array[UnsafeRow](plan.families.size)
       for (packed <- rows) {
         val row = unpack(packed)
         val family = plan.families(row.family)
         val store = opened(row.family)
+        // The values of a list follow each other. Reading a list reads all of its values.
+        val goesOn = family.isList && row.key == lists(row.family)
         val checked = family.isList || replaced(row.family)
-        val isKnown = checked && store.get(row.key, family.name) != null
+        val isKnown = goesOn || checked && store.get(row.key, family.name) != null
         if (isKnown && !family.isList) {
           throw StateJob.fault(family, partition, "two rows have the same key")
         }
         if (isKnown) store.merge(row.key, row.value, family.name)
         else store.put(row.key, row.value, family.name)
+        if (family.isList && !goesOn) {
+          lists(row.family) = row.key.copy()
+        }
         digests(row.family).add(row)
       }
       WrittenPartition(stores.commit(), digests)
@@ -111,7 +117,7 @@ private[state] object StateJob {
       rows: Iterator[StateRow]): Either[String, IndexedSeq[Digest]] = {
     val digests = plan.families.map(new Digest(_))
     try {
-      rows.foreach(row => digests(row.family).add(row))
+      checked(plan, rows).foreach(row => digests(row.family).add(row))
       Right(digests)
     } catch { case NonFatal(error) if tolerant => Left(error.toString) }
   }

@@ -62,7 +62,10 @@ private[state] final case class FamilyPlan(
     encoder: KeyStateEncoderSpec,
     isList: Boolean,
     partitionKey: (Seq[String], Int)) {
-  def isInternal: Boolean = name.startsWith("$")
+
+  /** Whether Spark leaves the rows out of the number of rows that a query reports. */
+  def isInternal: Boolean =
+    name.startsWith("$") || name.endsWith("-keyToNumValues") || name.endsWith("-tsWithKey")
 }
 
 private[state] object StatePlan {
