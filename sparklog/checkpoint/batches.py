@@ -240,17 +240,15 @@ class Batches:
     def check_reachable(self, batch: int) -> None:
         """Raise InvalidRequestError if a query can't go back to a batch.
 
-        The message has the reason, and the earliest batch that it can go back to.
+        The message has the reason, and the first and last batch that it can go back to.
         """
         obstacle = self.obstacle(batch)
         if obstacle is None:
             return
-        earliest = next((b for b in self.committed if self.obstacle(b) is None), None)
-        hint = (
-            "it can't go back to any batch"
-            if earliest is None
-            else f"the earliest possible batch is {earliest}"
-        )
+        possible = self.reachable()
+        hint = "it can't go back to any batch"
+        if possible:
+            hint = f"the earliest possible batch is {possible[0]}, the latest {possible[-1]}"
         path = self.checkpoint.path
         raise InvalidRequestError(
             f"the checkpoint {path} can't go back to batch {batch}: {obstacle}; {hint}. "

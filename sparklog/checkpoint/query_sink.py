@@ -46,13 +46,14 @@ _SKIPS: Final = (
     "query's id) and skips the batches after {batch} that it has already, without a message"
 )
 _EFFECTS: Final = {
-    SinkKind.LOG: "Sink: the log has the batches after {batch} already and takes none of them a "
-    "second time, unless the query writes to another log, or the log follows (--log LOG).",
+    SinkKind.LOG: "Sink: the log has the batches after {batch} already and rejects them, "
+    "unless the query writes to another log, or the log follows (--log LOG).",
     SinkKind.DELTA: f"Sink: {_SKIPS}.",
     SinkKind.KAFKA: "Sink: Kafka gets the rows of the batches after {batch} a second time.",
     SinkKind.FOREACH_BATCH: "Sink: foreachBatch calls its function again for the batches after "
     "{batch}. Whether the output is right depends on the function: it must replace what a batch "
-    "with the same number wrote before.",
+    "with the same number wrote before. A SegmentSink rejects these batches, unless the log "
+    "follows (--log LOG).",
     SinkKind.OTHER: "Sink: what it has of the batches after {batch} stays there.",
     SinkKind.UNKNOWN: "Sink: the checkpoint doesn't say what the query writes to. A sink that "
     "remembers batches (Spark's file sink, Delta) skips those after {batch} that it has already, "

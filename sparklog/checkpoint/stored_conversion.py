@@ -31,7 +31,7 @@ from sparklog.checkpoint.stored_copies import (
     spark_url,
 )
 from sparklog.checkpoint.stored_files import StoredFiles
-from sparklog.checkpoint.stored_runs import HOME, RunEnd
+from sparklog.checkpoint.stored_runs import HOME, RunEnd, RunFiles
 from sparklog.checkpoint.truncation import Truncation, below, relocated
 from sparklog.clock import Clock
 from sparklog.errors import LogLockedError
@@ -84,10 +84,11 @@ def export_from_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
     writer.publish()
     replaced = relocated(checkpoint, lambda file: file.removeprefix(RUNS_SCHEME))
 
+    written = [path for path in paths if path != METADATA_FILE]
+
     def contents() -> Iterator[tuple[str, bytes]]:
-        for path in paths:
-            if path != METADATA_FILE:
-                yield path, replaced[path] if path in replaced else checkpoint.read(path)
+        for path in written:
+            yield path, replaced[path] if path in replaced else checkpoint.read(path)
 
     with ThreadPoolExecutor(_PUTS, "sparklog-export") as pool:
         waiting = contents()
@@ -95,20 +96,40 @@ def export_from_runs(checkpoint: Checkpoint, clock: Clock) -> tuple[int, int]:
             list(pool.map(lambda each: put_object(store, *each), some))
             size += sum(len(data) for _, data in some)
     store.delete([name for name in left if name not in paths])
-    runs.list()
-    if runs.end != RunEnd(writer.run, 1, is_sealed=False):
-        raise LogLockedError(
-            f"{checkpoint.path}: the query was started during the export: stop the query, and try "
-            "again",
-            path=checkpoint.path,
-        )
+    try:
+        _check_newest(checkpoint, runs, writer.run)
+    except LogLockedError:
+        store.delete(written)
+        raise
     if METADATA_FILE in paths:
         metadata = checkpoint.read(METADATA_FILE)
         store.put(METADATA_FILE, metadata)
         size += len(metadata)
     store.delete([HOME])
+    try:
+        _check_newest(checkpoint, runs, writer.run)
+    except Exception:  # a driver that has read HOME just before needs the runs
+        store.put(HOME, writer.home())
+        store.put(METADATA_FILE, MARKER_OF_RUNS)
+        store.delete(written)
+        raise
     _delete_runs(store, checkpoint.disk)
     return len(paths), size
+
+
+def _check_newest(checkpoint: Checkpoint, runs: RunFiles, run: int) -> None:
+    """Check that the export's run is the newest run, and still has a single entry.
+
+    Raises:
+        LogLockedError: A query was started during the export.
+    """
+    runs.list()
+    if runs.end != RunEnd(run, 1, is_sealed=False):
+        raise LogLockedError(
+            f"{checkpoint.path}: the query was started during the export: stop the query, and try "
+            "again",
+            path=checkpoint.path,
+        )
 
 
 def _in_runs(url: str, file: str) -> str:

@@ -3,6 +3,7 @@
     make bench BENCH_ARGS=bucket_state                       micro-batches and restarts
     make bench BENCH_ARGS="bucket_state --large"             the same with 50 and 200 partitions
     make bench BENCH_ARGS="bucket_state --only storage"      objects after 300 micro-batches
+    make bench BENCH_ARGS="bucket_state --only hour"         requests of an hour, five times as fast
 
 The managers take turns in one JVM. The S3 server is on the same machine, behind a proxy that counts
 requests and delays each of them. Dollars are those of a micro-batch every 10 seconds, for 30 days.
@@ -49,7 +50,8 @@ DOLLARS: Final = {
     "LIST": 5e-6, "HEAD": 4e-7, "GET": 4e-7, "PUT": 5e-6, "COPY": 5e-6, "POST": 5e-6, "DELETE": 0.0,
 }  # fmt: skip
 """S3 Standard in us-east-1, per request. POST is the deletion of several objects."""
-BATCHES_A_MONTH: Final = 30 * 24 * 360
+BATCHES_AN_HOUR: Final = 360
+BATCHES_A_MONTH: Final = 30 * 24 * BATCHES_AN_HOUR
 WARM, LEAST, MOST = 3, 5, 60
 """Micro-batches of a measurement: not counted, and counted at least and at most."""
 
@@ -77,6 +79,7 @@ LARGE: Final = (
     Load("HDFS, 200 partitions", 200, HDFS, managers=(OURS,)),
     Load("HDFS, 200 partitions of 50 KB", 200, HDFS, 50_000, (OURS,)),
 )
+HOUR: Final = Load("RocksDB, changelog, 200 partitions", 200, ROCKSDB, managers=(OURS,))
 
 
 class Counting(Proxy):
@@ -143,7 +146,7 @@ class Bench:
 
     def run(
         self, manager: str, load: Load, bucket: str, batches: int, *, seconds: float = 1e9,
-        conf: Mapping[str, str] | None = None,
+        conf: Mapping[str, str] | None = None, every: str = "0 seconds",
     ) -> tuple[float, float, list[dict[str, Any]]]:  # fmt: skip
         """Run a query; return when it was started and when it had its first batch, and its batches.
 
@@ -164,7 +167,7 @@ class Bench:
             rows_of(session, load).writeStream.format("noop")
             .outputMode("update" if load.partitions else "append")
             .option("checkpointLocation", f"{bucket.replace('s3:', 's3a:')}/query")
-            .trigger(processingTime="0 seconds")
+            .trigger(processingTime=every)
         )  # fmt: skip
         begun = time.time()
         query = writer.start()
@@ -242,6 +245,20 @@ class Bench:
             sizes = [info["size"] for info in self.fs.find(bucket, detail=True).values()]
             print_row([load.name, name, f"{len(sizes)}", f"{sum(sizes) >> 10} KiB"])
 
+    def hour(self, load: Load) -> None:
+        """Run the micro-batches and the maintenance of an hour, one every 10 s, in 12 minutes."""
+        bucket = self.s3.bucket()
+        maintenance = {f"{STATE}.maintenanceInterval": "12s"}
+        begun, _, progress = self.run(
+            OURS, load, bucket, BATCHES_AN_HOUR, conf=maintenance, every="2 seconds"
+        )
+        counted = self.proxy.count(bucket, begun, time.time())
+        took = [each["durationMs"]["triggerExecution"] for each in progress[WARM:]]
+        print_row([
+            load.name, *(f"{counted[kind]}" for kind in DOLLARS), f"{counted.total()}",
+            f"{statistics.median(took):.0f}", f"{len(progress)}",
+        ])  # fmt: skip
+
     def close(self) -> None:
         self.spark.stop()
         self.s3.kill()
@@ -278,7 +295,7 @@ def print_header(title: str, *columns: str) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="bucket_state")
-    parser.add_argument("--only", choices=("micro-batches", "restarts", "storage"))
+    parser.add_argument("--only", choices=("micro-batches", "restarts", "storage", "hour"))
     parser.add_argument(
         "--large", action="store_true", help="Queries with more partitions instead."
     )
@@ -317,4 +334,8 @@ def main() -> None:
             print_header(f"Objects after {batches} micro-batches", "query", "manager", "objects",
                          "bytes")  # fmt: skip
             bench.storage(LOADS[1], batches)
+        if given.only == "hour":
+            print_header("Requests of an hour", "query", *DOLLARS, "all", "median, ms",
+                         "micro-batches")  # fmt: skip
+            bench.hour(HOUR)
         bench.close()

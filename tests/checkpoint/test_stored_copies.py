@@ -5,7 +5,7 @@ import itertools
 import json
 import re
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -570,25 +570,37 @@ def test_a_query_that_plans_after_the_check_of_an_import(
         export(URL)
 
 
+@pytest.mark.parametrize("moment", ["a file is read", "HOME is deleted"])
 def test_a_query_that_starts_during_an_export(
-    golden: Golden, place: FaultStore, monkeypatch: pytest.MonkeyPatch
+    golden: Golden, place: FaultStore, monkeypatch: pytest.MonkeyPatch, moment: str
 ) -> None:
     """Its batches are in runs only, which therefore stay."""
     path = golden("stateless")
     in_runs(place, path)
-    last, read_it = newest(path), Checkpoint.read
+    last, read_it, delete_it = newest(path), Checkpoint.read, FaultStore.delete
     before = content(URL)
 
+    def start() -> None:
+        add_entries(place, {f"offsets/{last + 1}": before[f"offsets/{last}"]})
+
     def reading(self: Checkpoint, name: str) -> bytes:
-        if name == f"commits/{last}":
-            add_entries(place, {f"offsets/{last + 1}": before[f"offsets/{last}"]})
+        if moment == "a file is read" and name == f"commits/{last}":
+            start()
         return read_it(self, name)
+
+    def deleting(self: FaultStore, names: Sequence[str]) -> None:
+        if list(names) == [HOME]:
+            assert moment == "HOME is deleted"
+            start()
+        delete_it(self, names)
 
     with monkeypatch.context() as patch:
         patch.setattr(Checkpoint, "read", reading)
+        patch.setattr(FaultStore, "delete", deleting)
         with pytest.raises(LogLockedError, match="the query was started during the export"):
             export(URL)
     assert place.get("metadata") == MARKER_OF_RUNS
+    assert {n.name.partition("/")[0] for n in place.list()} == {"metadata", "sparklog"}
     expected = {**before, f"offsets/{last + 1}": before[f"offsets/{last}"]}
     assert content(URL) == expected
     export(URL)  # as the message advises

@@ -343,8 +343,8 @@ MUTANTS = (
     mutant(
         "an-export-beside-a-query",
         "checkpoint/stored_conversion.py",
-        "    if runs.end != RunEnd(writer.run, 1, is_sealed=False):\n",
-        "    if runs.end is None:\n",
+        "        _check_newest(checkpoint, runs, writer.run)\n    except LogLockedError:",
+        "        pass\n    except LogLockedError:",
         f"{WRITING}::test_a_query_that_starts_during_an_export",
     ),
     mutant(
@@ -385,16 +385,23 @@ MUTANTS = (
     mutant(
         "a-copy-is-visible-before-its-files",
         "checkpoint/stored_copies.py",
-        "        size = 0\n        for path in checkpoint.paths():\n",
-        "        size = 0\n        self.publish()\n        for path in checkpoint.paths():\n",
+        "        size = _add_files(",
+        "        self.publish()\n        size = _add_files(",
         f"{WRITING}::test_a_change_that_is_killed",
     ),
     mutant(
         "an-import-without-a-marker",
         "checkpoint/stored_conversion.py",
-        "    store.put(METADATA_FILE, MARKER_OF_RUNS)\n",
-        "",
+        "    store.put(METADATA_FILE, MARKER_OF_RUNS)\n    store.delete(left)\n",
+        "    store.delete(left)\n",
         f"{WRITING}::test_import_and_export",
+    ),
+    mutant(
+        "an-export-takes-home-from-a-driver-that-has-read-it",
+        "checkpoint/stored_conversion.py",
+        "        store.put(HOME, writer.home())\n",
+        "",
+        f"{WRITING}::test_a_query_that_starts_during_an_export",
     ),
     mutant(
         "an-import-of-a-running-query",
@@ -477,8 +484,8 @@ MUTANTS = (
     mutant(
         "a-fork-is-visible-before-its-run",
         "checkpoint/stored_copies.py",
-        "        size = 0\n        for path in checkpoint.paths():\n",
-        "        size = 0\n        self.publish()\n        for path in checkpoint.paths():\n",
+        "        size = _add_files(",
+        "        self.publish()\n        size = _add_files(",
         TOOLS,
     ),
     mutant(
