@@ -85,7 +85,7 @@ def _link(link: re.Match[str], here: str, files: Files) -> str:
 
 def _slug(path: str) -> str:
     """Return the anchor of an example's heading."""
-    name = "" if path in ("examples", "examples/README.md") else Path(path).name
+    name = "" if path in ("examples", "examples/README.md") else path.removeprefix("examples/")
     return re.sub(r"[^\w-]", "", name)
 
 

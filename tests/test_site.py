@@ -22,7 +22,8 @@ CSS = re.compile(r"""(?:url\(["']?|@import\s+["'])([^"')]+)""")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The built site."""
     out = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-q", "-d", str(out)]
+    # With --quiet, --strict would never fail.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(out)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     return out

@@ -230,8 +230,8 @@ def fork(
 @click.option(
     "--log", metavar="PATH",
     help="Reset the query's writer in the log to which it writes, so that the log accepts the "
-    "repeated batches. Without a reset the log drops them as replays. The records of the removed "
-    "batches stay in the log, marked as abandoned: see `sparklog consume --timeline`.",
+    "repeated batches. Without a reset the log rejects them, and the query fails. The records of "
+    "the removed batches stay in the log, marked as abandoned: see `sparklog consume --timeline`.",
 )  # fmt: skip
 @output_option
 @sink_option

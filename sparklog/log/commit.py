@@ -327,7 +327,7 @@ def committed(commits: CommitLog, identity: Identity) -> CommitResult | None:
         )
     raise BatchConflictError(
         f"writer {identity.writer} committed batch {identity.batch} of {commits.home} at "
-        f"{iso(time_ms)} with other source offsets (last batch {last.batch}); nothing was "
+        f"{iso(time_ms)} with another plan (last batch {last.batch}); nothing was "
         "written. Its checkpoint was lost, copied or rewound: give the restarted query another "
         "sink name (option `name` or `writerId`) to append its rows again, restore the "
         "checkpoint that belongs to this log, or reset the writer in the log to the batch before "

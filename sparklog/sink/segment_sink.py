@@ -91,7 +91,7 @@ class SegmentSink:
 
         Raises:
             InvalidRequestError: Columns or rows are invalid, or the query can't be identified.
-            BatchConflictError: The micro-batch was committed with other source offsets.
+            BatchConflictError: The micro-batch was committed with another plan.
             StorageUnavailableError: No row of the micro-batch was committed.
         """
         query = running_query(df)

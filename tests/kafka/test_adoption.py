@@ -65,6 +65,7 @@ def test_a_broker_serves_it_after_a_kill_too(broker, written, tmp_path):
     assert _as_rows(broker.consume("again")) == rows["t.zstd", 1]
 
 
+@pytest.mark.deep
 @pytest.mark.parametrize("end", ["high-watermark", "log-end"])
 def test_sparklog_reads_what_a_broker_is_writing(broker, end):
     """While librdkafka sends in the background, every read is a prefix of what was sent."""

@@ -79,6 +79,7 @@ def delete_records(broker: Broker, topic: str, before: int) -> None:
     admin.delete_records([where])[where].result(240)
 
 
+@pytest.mark.deep
 def test_import_keeps_everything(broker: Broker, tmp_path: Path, capsys: Any) -> None:
     broker.create_topic("plain", 2, **{"segment.bytes": 1 << 20})
     fill(broker, "plain", range(500))

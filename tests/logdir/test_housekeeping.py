@@ -80,7 +80,7 @@ class TestLedger:
         for again in (log, sparklog.open(log.path, "rw", clock=clock)):
             assert commit(again, 29).replayed
             assert commit(again, 3, writer="gone long ago").replayed
-            with pytest.raises(BatchConflictError, match="other source offsets"):
+            with pytest.raises(BatchConflictError, match="another plan"):
                 commit(again, 29, "other")
             with pytest.raises(BatchConflictError, match=r"no longer in the ledger.*rewound"):
                 commit(again, 1)

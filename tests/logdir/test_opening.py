@@ -90,7 +90,7 @@ def test_the_ledger_rolls_by_size_and_old_batches_are_still_known(
             found = log.committed(Identity(writer="w", batch=n, fingerprint=f"f{n}"))
             assert found is not None
             assert found.ends == {"t": {0: (n, n + 1)}}
-        with pytest.raises(sparklog.BatchConflictError, match="other source offsets"):
+        with pytest.raises(sparklog.BatchConflictError, match="another plan"):
             log.committed(Identity(writer="w", batch=5, fingerprint="other"))
     with sparklog.open(tmp_path / "l", "rw") as log:
         assert len(values(log)) == 12

@@ -173,7 +173,7 @@ def test_the_offsets_of_another_plan_are_another_micro_batch(runs: Runs) -> None
     runs.sink()(Frame(), 0)
     (runs.root / "checkpoint" / "offsets" / "0").write_text("v1\n{}\n7")
     runs.restart()
-    with pytest.raises(BatchConflictError, match="other source offsets"):
+    with pytest.raises(BatchConflictError, match="another plan"):
         runs.sink()(Frame(), 0)
 
 

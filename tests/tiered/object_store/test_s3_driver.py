@@ -60,6 +60,7 @@ def test_tls_on_and_off_are_one_bucket(s3, url):
     assert open_store(url, s3.options()).get("a") == b"by TLS"
 
 
+@pytest.mark.deep
 def test_a_certificate_that_nobody_vouches_for(s3, url):
     options = s3.options(tls=True)
     del options["client_kwargs"]
