@@ -104,8 +104,9 @@ def rebuild(
     The query reads its sources again up to the offsets of the batch; its output is dropped.
     Aggregations and deduplication without a watermark read all in a single micro-batch. Other state
     depends on how the rows were batched, so the recorded micro-batches are run again, each with its
-    offsets, its watermark and its time. If the plans of the first ones are gone, a single
-    micro-batch stands for them.
+    offsets, its watermark and its time. The same is done if the result of the single micro-batch
+    differs, as with collect_list or current_timestamp(). If the plans of the first micro-batches
+    are gone, a single one stands for them.
 
     The partitions that can be read must be equal in the rebuilt state. Otherwise nothing is
     written: the sources may not have all rows any more, or the query may have changed.
@@ -156,9 +157,13 @@ def rebuild(
     batch = _committed(Batches(checkpoint), to)
     with staged_checkpoint(fs, scratch_name(scratch), FORK) as staged:
         plain = _readable_copy(checkpoint, batch, os.path.join(staged.directory, "left"), fs)
-        directory = os.path.join(staged.directory, "again")
-        replay = _replay(query, plain, batch, directory, output_mode, clock)
-        lost, equal, digests = _compare(tables, plain, batch, replay)
+        for first in _first_batches(plain, batch):
+            directory = os.path.join(staged.directory, f"again-{first}")
+            replay = _replay(query, plain, first, batch, directory, output_mode, clock)
+            comparison = _compare(tables, plain, batch, replay)
+            if not comparison.wrong:
+                break
+        lost, digests = comparison.checked(batch), comparison.digests
         change = StateChange(tables, plain.checkpoint, batch, None, None)
         for operator, state in replay.states.items():
             change.write(operator, None, state, digests[operator])
@@ -180,7 +185,7 @@ def rebuild(
         new_path=copy.target,
         batch=batch,
         lost=lost,
-        equal=equal,
+        equal=comparison.equal,
         how=replay.how,
         took_ms=watch(),
     )
@@ -191,6 +196,40 @@ class _Replay(NamedTuple):
 
     states: dict[int, OperatorState]
     how: str
+
+
+class _Comparison(NamedTuple):
+    """Rebuilt state beside the state that is left.
+
+    Attributes:
+        lost: {operator: the partitions that can't be read}.
+        wrong: {operator: the partitions that can be read, and differ}.
+        equal: The number of partitions that are equal.
+        digests: {operator: the digests of the rebuilt state}.
+    """
+
+    lost: dict[int, list[int]]
+    wrong: dict[int, list[int]]
+    equal: int
+    digests: dict[int, list[list[Digest]]]
+
+    def checked(self, batch: int) -> dict[int, list[int]]:
+        """Return `lost`.
+
+        Raises:
+            InvalidRequestError: All partitions can be read, or the rebuilt state of one differs.
+        """
+        for operator, numbers in self.wrong.items():
+            raise InvalidRequestError(
+                f"the rebuilt state of operator {operator} differs from the state that is left, in "
+                f"partitions {', '.join(map(str, numbers))}, so nothing was written: the sources "
+                "don't have all rows any more, or the query is not that of the checkpoint"
+            )
+        if not self.lost:
+            raise InvalidRequestError(
+                f"all state after batch {batch} can be read, so there is nothing to rebuild"
+            )
+        return self.lost
 
 
 def _committed(batches: Batches, to: int | None) -> int:
@@ -218,20 +257,36 @@ def _readable_copy(checkpoint: Checkpoint, batch: int, directory: str, fs: FileS
     return Batches(Checkpoint(directory, fs))
 
 
+def _first_batches(plain: Batches, batch: int) -> list[int]:
+    """Return from which micro-batches the query may read its sources again, in order.
+
+    The first micro-batch of a replay reads all that was read until then.
+    """
+    names = {read_operator(plain.checkpoint, each, batch).name for each in plain.operators}
+    first = batch
+    while first - 1 in plain.planned:
+        first -= 1
+    if plain.offsets(batch).watermark_ms > 0 or not _AT_ONCE.issuperset(names):
+        return [first]
+    # The order of rows can matter nevertheless (collect_list), and so can current_timestamp().
+    return sorted({first, batch}, reverse=True)
+
+
 def _replay(
-    query: DataFrame, plain: Batches, batch: int, directory: str, output_mode: str, clock: Clock
+    query: DataFrame,
+    plain: Batches,
+    first: int,
+    batch: int,
+    directory: str,
+    output_mode: str,
+    clock: Clock,
 ) -> _Replay:
-    """Run the recorded micro-batches again.
+    """Run the recorded micro-batches again, beginning with a batch that stands for all before it.
 
     Raises:
         InvalidRequestError: The query can't be started, or fails.
     """
     fs, left = plain.checkpoint.fs, plain.checkpoint
-    names = [read_operator(left, operator, batch).name for operator in plain.operators]
-    first = batch
-    if plain.offsets(batch).watermark_ms > 0 or not _AT_ONCE.issuperset(names):
-        while first - 1 in plain.planned:
-            first -= 1
     for path in left.paths():
         if path == "metadata" or path.startswith("sources/"):
             _put(fs, os.path.join(directory, path), left.read(path))
@@ -285,39 +340,20 @@ def _without_watermark(plan: MetadataLogFile) -> MetadataLogFile:
     return plan._replace(metadata={**plan.metadata, "batchWatermarkMs": 0})
 
 
-def _compare(
-    tables: StateTables, plain: Batches, batch: int, replay: _Replay
-) -> tuple[dict[int, list[int]], int, dict[int, list[list[Digest]]]]:
-    """Compare the rebuilt state with the state partitions that can be read.
-
-    Returns:
-        {operator: the partitions that can't be read}, the number of the other partitions, and
-        {operator: the digests of the rebuilt state}.
-
-    Raises:
-        InvalidRequestError: All partitions can be read, or the rebuilt state of one differs.
-    """
-    lost, equal, digests = {}, 0, {}
+def _compare(tables: StateTables, plain: Batches, batch: int, replay: _Replay) -> _Comparison:
+    """Compare the rebuilt state with the state partitions that can be read."""
+    found = _Comparison({}, {}, 0, {})
     root = f"file:{plain.checkpoint.path}"
     for operator, state in replay.states.items():
         old = tables.digests_or_faults(operator_state(plain, operator, batch, root))
-        digests[operator] = new = tables.digests(state)
-        lost[operator] = [number for number, each in enumerate(old) if isinstance(each, str)]
+        found.digests[operator] = new = tables.digests(state)
+        lost = [number for number, each in enumerate(old) if isinstance(each, str)]
         wrong = [
             number
             for number in range(max(len(old), len(new)))
-            if number not in lost[operator] and old[number : number + 1] != new[number : number + 1]
+            if number not in lost and old[number : number + 1] != new[number : number + 1]
         ]
-        if wrong:
-            raise InvalidRequestError(
-                f"the rebuilt state of operator {operator} differs from the state that is left, in "
-                f"partitions {', '.join(map(str, wrong))}, so nothing was written: the sources "
-                "don't have all rows any more, or the query is not that of the checkpoint"
-            )
-        equal += len(old) - len(lost[operator])
-    found = {operator: numbers for operator, numbers in lost.items() if numbers}
-    if not found:
-        raise InvalidRequestError(
-            f"all state after batch {batch} can be read, so there is nothing to rebuild"
-        )
-    return found, equal, digests
+        found.lost.update({operator: lost} if lost else {})
+        found.wrong.update({operator: wrong} if wrong else {})
+        found = found._replace(equal=found.equal + len(old) - len(lost))
+    return found

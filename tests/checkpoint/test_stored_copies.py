@@ -6,6 +6,7 @@ import json
 import re
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -31,14 +32,18 @@ from sparklog.checkpoint.log_backed.metadata_marker import MARKER_OF_RUNS, MARKE
 from sparklog.checkpoint.stored_runs import HOME, RunFiles, run_files
 from sparklog.checkpoint.truncation import Truncation
 from sparklog.cli.app import run
+from sparklog.clock import ManualClock, system_clock
 from sparklog.errors import (
     DataCorruptionError,
     InvalidRequestError,
     LogLockedError,
     StorageUnavailableError,
 )
+from sparklog.fs import LOCAL
+from sparklog.state.plain_copy import edit_metadata_log, plain_fork
 from sparklog.testing import Faults, FaultStore
 from sparklog.testing.faults import SimulatedKill
+from sparklog.testing.faultstore import Bucket
 from sparklog.tiered import open_store
 from tests.checkpoint.conftest import Golden
 from tests.checkpoint.shared_disk import Shared
@@ -307,10 +312,18 @@ def place(store: FaultStore, monkeypatch: pytest.MonkeyPatch) -> FaultStore:
     return store
 
 
-def use(monkeypatch: pytest.MonkeyPatch, store: FaultStore) -> FaultStore:
-    """Open this store for every URL."""
+def use(
+    monkeypatch: pytest.MonkeyPatch,
+    store: FaultStore,
+    points: Callable[[str], FaultStore] | None = None,
+) -> FaultStore:
+    """Open this store for every URL, or for every URL that is no restore point."""
+
+    def opened(url: str, options: object) -> FaultStore:
+        return store if points is None or ".restore-point-" not in url else points(url)
+
     for module in ("sparklog.checkpoint.stored_files", "sparklog.checkpoint.stored_copies"):
-        monkeypatch.setattr(f"{module}.open_store", lambda url, options: store)
+        monkeypatch.setattr(f"{module}.open_store", opened)
     return store
 
 
@@ -416,6 +429,102 @@ def test_a_change_through_a_bad_network(
         expected = newest(path) - (2 if change == "reset" else 0)
         assert newest(URL) == expected, seed
     assert "done" in outcomes
+
+
+class InPlace:
+    """A checkpoint in runs whose newest plan is changed in place, and its restore points."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
+        self.monkeypatch, self.store = monkeypatch, FaultStore()
+        self.points: dict[str, FaultStore] = {}
+        self.use(self.store)
+        in_runs(self.store, path)
+        self.before = content(URL)
+
+    def use(self, store: FaultStore, new_point: Callable[[], FaultStore] = FaultStore) -> None:
+        use(self.monkeypatch, store, lambda url: self.points.setdefault(url, new_point()))
+
+    def reopen(self) -> None:
+        self.points = {url: store.reopen() for url, store in self.points.items()}
+        self.use(self.store.reopen())
+
+    def apply(self) -> None:
+        change = plain_fork(
+            URL, None, to=None, in_place=True, scratch=None, storage_options={}, fs=LOCAL,
+            clock=system_clock,
+        )  # fmt: skip
+        with change as (_, batch, copy):
+            edit_metadata_log(
+                copy.checkpoint,
+                f"offsets/{batch}",
+                lambda plan: plan._replace(metadata={**plan.metadata, "conf": {"changed": "1"}}),
+            )
+            copy.publish()
+
+    def check(self, where: object) -> bool:
+        """Check that all is old, or all new with a restore point; return whether it is new."""
+        found, plan = content(URL), f"offsets/{newest(URL)}"
+        is_new = found != self.before
+        assert found == {**self.before, plan: found[plan]}, where
+        assert is_new == (b'"changed":"1"' in found[plan]), where
+        kept = [url for url, store in self.points.items() if HOME in store.bucket.names()]
+        assert all(content(url) == self.before for url in kept), where
+        assert kept or not is_new, where
+        return is_new
+
+
+@pytest.mark.parametrize("killed", ["the checkpoint", "the restore point"])
+def test_a_change_in_place_that_is_killed(
+    killed: str, golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The checkpoint is the old or the new one, which has a restore point; a retry succeeds."""
+    path, seen = golden("stateless"), []
+    for number, is_after in itertools.product(range(1, 100), (False, True)):
+        one = InPlace(monkeypatch, path)
+
+        def crashing(bucket: Bucket | None = None, at: Any = (number, is_after)) -> FaultStore:
+            store = FaultStore(bucket)
+            store.crash_at(at[0], after=at[1])
+            return store
+
+        if killed == "the checkpoint":
+            one.use(crashing(one.store.bucket))
+        else:
+            one.use(one.store, crashing)
+        try:
+            one.apply()
+            break
+        except SimulatedKill:
+            one.reopen()
+        seen.append(one.check((number, is_after)))
+        if not seen[-1]:
+            one.apply()
+        assert one.check((number, is_after))
+    assert len(seen) > 4
+    assert False in seen
+    assert (True in seen) == (killed == "the checkpoint")
+
+
+def test_a_change_in_place_through_a_bad_network(
+    golden: Golden, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, outcomes = golden("stateless"), set()
+    faults = Faults(lost=0.1, busy=0.1, again=0.05, reset=0.05, late=0.05, late_ms=2_000)
+    for seed in range(by_depth(small=16, ci=40, all=1000)):
+        one, clock = InPlace(monkeypatch, path), ManualClock()
+        bad = partial(FaultStore, clock=clock, seed=seed, faults=faults, attempts=2)
+        one.use(bad(one.store.bucket), bad)
+        try:
+            one.apply()
+            outcomes.add("done")
+        except (StorageUnavailableError, LogLockedError):
+            outcomes.add("failed")
+        clock.advance(2_000)  # what is late arrives now
+        one.reopen()
+        if not one.check(seed):
+            one.apply()
+        assert one.check(seed)
+    assert outcomes == {"done", "failed"}
 
 
 # -- with a query that runs --------------------------------------------------------------------

@@ -246,16 +246,23 @@ MUTANTS = (
     mutant(
         "state-a-rebuilt-state-that-differs-is-taken",
         "state/rebuild.py",
-        "if wrong:",
-        "if len(old) != len(new):",
+        "{operator: wrong} if wrong else {}",
+        "{operator: wrong} if len(old) != len(new) else {}",
         f"{REBUILD}::test_what_is_refused",
     ),
     mutant(
         "state-nothing-is-lost-and-all-is-rebuilt",
         "state/rebuild.py",
-        "    if not found:",
-        "    if found is None:",
+        "if not self.lost:",
+        "if self.lost is None:",
         f"{REBUILD}::test_what_is_refused",
+    ),
+    mutant(
+        "state-a-rebuild-ignores-the-recorded-batches",
+        "state/rebuild.py",
+        "return sorted({first, batch}, reverse=True)",
+        "return [batch]",
+        f"{REBUILD}::test_times_of_micro_batches",
     ),
     mutant(
         "state-another-query-rebuilds",

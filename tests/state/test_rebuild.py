@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from sparklog.checkpoint import diff, export, rebuild, unfinished_reset, verify
 from sparklog.checkpoint.log_backed.layout import RESET
@@ -54,7 +55,7 @@ def reading(own: SparkSession, tmp_path: Path, query: Query) -> DataFrame:
     """The query over the files that are shown, a micro-batch for each."""
     files = own.readStream.schema(SCHEMA).option("maxFilesPerTrigger", 1)
     sources = [files.parquet(f"{tmp_path}/seen/*") for _ in range(2 if query is join else 1)]
-    return query(*(sources if query in UNMARKED else map(late, sources)))
+    return query(*(sources if query in (*UNMARKED, first_seen) else map(late, sources)))
 
 
 def quiet(spark: SparkSession, provider: str, manager: str | None) -> SparkSession:
@@ -185,6 +186,24 @@ def test_a_damaged_record(spark: SparkSession, inputs: Inputs, tmp_path: Path) -
     done = rebuild(path, tmp_path / "new", query, output_mode="update")
     assert done.lost == {0: [1]}
     assert diff(tmp_path / "whole", tmp_path / "new", spark=own).is_equal
+
+
+def first_seen(rows: DataFrame) -> DataFrame:
+    timed = rows.withColumn("at", F.current_timestamp())
+    return timed.groupBy("k").agg(F.min("at"), F.collect_list("value"))
+
+
+def test_times_of_micro_batches(
+    spark: SparkSession, ran: Callable[..., Path], tmp_path: Path
+) -> None:
+    """State without a watermark that depends on micro-batches: the recorded ones run again."""
+    path = ran(1, first_seen)
+    shutil.copytree(path, tmp_path / "whole")
+    shutil.rmtree(path / "state/0/1")
+    query = reading(quiet(spark, "hdfs", None), tmp_path, first_seen)
+    done = rebuild(path, tmp_path / "new", query, output_mode="update")
+    assert (done.equal, done.how) == (1, "in the recorded micro-batches 0 to 1")
+    assert diff(tmp_path / "whole", tmp_path / "new", spark=spark).is_equal
 
 
 @pytest.mark.deep
