@@ -32,6 +32,18 @@ def _outer(spark: SparkSession) -> tuple[DataFrame, str]:
     return joined.select("a.value", "a.v", "b.value", "b.k"), "append"
 
 
+def _skewed(spark: SparkSession) -> tuple[DataFrame, str]:
+    """A full join with rows of a single key, rows with a null key, and a side without rows."""
+    skewed = source(spark).withColumn("v", F.expr("if(value % 4 = 0, null, -0.0D)")).alias("a")
+    # A condition on the event time comes after the watermark, which goes on with the dropped rows.
+    empty = source(spark).where("year(timestamp) < 2000").withColumn("v", F.lit(0.0)).alias("b")
+    near = F.expr(
+        "a.v = b.v and b.timestamp between a.timestamp - interval 4 seconds "
+        "and a.timestamp + interval 4 seconds"
+    )
+    return skewed.join(empty, near, "full_outer").select("a.value", "a.v", "b.value"), "append"
+
+
 def same(rows: DataFrame) -> DataFrame:
     return rows
 
@@ -45,15 +57,18 @@ def timed(rows: DataFrame) -> DataFrame:
 def query(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> Query:
     """Runs the join in a checkpoint, with a state format, until a batch, and returns its output."""
     monkeypatch.setitem(OTHERS, "outer", _outer)
+    monkeypatch.setitem(OTHERS, "skewed", _skewed)
 
-    def run_it(path: Path, format: str, last: int, output: Output | None = None) -> Output:
+    def run_it(
+        path: Path, format: str, last: int, output: Output | None = None, of: str = "outer"
+    ) -> Output:
         own = session(spark, "rocksdb", None)
         given: Output = {} if output is None else output
         try:
             own.conf.set(FORMAT, format)
             if format == "4":  # state files whose names have ids, and which commits name
                 own.conf.set(IDS, "2")
-            run(own, "outer", path, given, last)
+            run(own, of, path, given, last)
         except Exception as error:
             if "Valid versions are" in str(error) or "is under development" in str(error):
                 pytest.skip(f"this Spark has no join with state format {format}")
@@ -87,6 +102,24 @@ def test_joins_with_column_families(
     assert sum(each.rows_after) == sum(each.rows_before) > 0
     assert diff(path, tmp_path / "new", batch=AT, spark=spark).is_equal
     query(tmp_path / "new", format, LAST, expected)
+
+
+@pytest.mark.deep
+@pytest.mark.parametrize("format", ["2", "3", "4"])
+def test_a_key_with_all_rows(
+    spark: SparkSession, query: Query, tmp_path: Path, format: str
+) -> None:
+    """Null keys, a negative zero as key, and a side without rows."""
+    path = tmp_path / "ckpt"
+    expected = query(path, format, LAST, of="skewed")
+    assert any(row[1] is None for rows in expected.values() for row in rows), expected
+    both = {"left": same, "right": same}
+    done = rewrite(path, tmp_path / "new", to=AT, partitions=3, with_=both, spark=spark)
+    rows = list(done.operators[0].families.values())
+    assert all(before == after for before, after in rows)
+    assert {after > 0 for _, after in rows} == {True, False}
+    assert diff(path, tmp_path / "new", batch=AT, spark=spark).is_equal
+    query(tmp_path / "new", format, LAST, expected, of="skewed")
 
 
 @pytest.mark.deep
