@@ -263,6 +263,13 @@ MUTANTS = (
         _scenario("a checkpoint that lost its home does not begin anew"),
     ),
     _scala(
+        "a-run-goes-on-after-an-export",
+        "StoredCheckpoint.scala",
+        ", () => checkHome())",
+        ")",
+        _scenario("a run that begins after an export or a deletion writes nothing"),
+    ),
+    _scala(
         "incomplete-objects-remain",
         "Deletions.scala",
         " ++ found.filter(isLeft).map(_.name)",

@@ -199,7 +199,12 @@ object StoredCheckpoints extends Operations {
     val query = "11111111-2222-3333-4444-555555555555"
     private var runs = 0
 
-    def open(): StoredCheckpoint = new StoredCheckpoint(root, hooked, "id", conf)
+    private lazy val hasHome =
+      HadoopStore.at(root, conf).create(CheckpointHome.Name, CheckpointHome.encode("id"))
+    def open(): StoredCheckpoint = {
+      hasHome
+      new StoredCheckpoint(root, hooked, "id", conf)
+    }
     def store: ObjectStore = HadoopStore.at(root, conf)
 
     /** Run `body` on a thread with the name that Spark gives to the thread of a query's run. */
@@ -627,19 +632,21 @@ object StoredCheckpoints extends Operations {
       assert(lost >= 6)
       for (batch <- 0 until 3) assert(text(example.open(), delta(batch + 1)) == s"delta $batch")
     },
-    "a start reads each object by a single request, and lists them twice" -> { example =>
+    "a start reads each entry by a single request, and lists them twice" -> { example =>
       val (driver, run) = example.begin()
       for (batch <- 0 until 3) {
         put(driver, delta(batch + 1), s"delta $batch", run)
         commit(driver, batch)
       }
-      // All entries; then the only entry of a run, and its index.
-      for (reads <- Seq(7, 2)) {
+      // All entries, and the home; then the only entry of a run, its index, and the home.
+      for (reads <- Seq(8, 3)) {
         val requests = new java.util.concurrent.ConcurrentLinkedQueue[String]
         object counting extends Hooked(example.store) {
           before = (kind, _) => { requests.add(kind); () }
-          override def get(name: String): Option[Array[Byte]] =
-            throw new AssertionError(s"$name is read without its status")
+          override def get(name: String): Option[Array[Byte]] = {
+            assert(name == CheckpointHome.Name, s"$name is read without its status")
+            super.get(name)
+          }
         }
         val (again, _) =
           example.begin(new StoredCheckpoint(example.root, counting, "id", example.conf))
@@ -908,13 +915,41 @@ object StoredCheckpoints extends Operations {
         assert(isRefused { Open.create(path, example.conf); () })
       }
     },
+    "a run that begins after an export or a deletion writes nothing" -> { example =>
+      val (first, run) = example.begin()
+      commit(first, 0)
+      val home = example.store.get(CheckpointHome.Name).get
+      val other = CheckpointHome.encode("other")
+      for (left <- Seq(None, Some(other))) {
+        val driver = example.open()
+        example.hooked.before = (kind, name) =>
+          if (kind == "create" && name.contains("/run-")) {
+            example.store.delete(Seq(CheckpointHome.Name))
+            left.foreach(example.store.put(CheckpointHome.Name, _))
+          }
+        val message =
+          try {
+            example.begin(driver)
+            ""
+          } catch { case e: IOException => e.getMessage }
+        example.hooked.before = (_, _) => ()
+        assert(message.contains("was exported or deleted while the query was starting"), message)
+        assert(isRefused(commit(driver, 1)))
+        example.store.put(CheckpointHome.Name, home)
+        // As the message advises.
+        val (again, _) = example.begin(driver)
+        assert(text(again, "commits/0") != "")
+        assert(text(again, "commits/1") == "")
+      }
+      assert(isRefused(put(first, "offsets/1", "late", run)))
+    },
     "a checkpoint of Spark itself is left to Spark" -> { example =>
       val store = example.store
       store.put("metadata", """{"id":"11111111-2222-3333-4444-555555555555"}""".getBytes)
-      assert(Open.create(example.open().root, example.conf).isLeft)
+      assert(Open.create(example.root, example.conf).isLeft)
       store.delete(Seq("metadata"))
       store.put("offsets/0", "plan".getBytes)
-      assert(Open.create(example.open().root, example.conf).isLeft)
+      assert(Open.create(example.root, example.conf).isLeft)
     },
     "a store without atomic creation is refused" -> { example =>
       val store = example.store

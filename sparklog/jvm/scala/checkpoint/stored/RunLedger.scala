@@ -50,9 +50,9 @@ final class RunLedger(
   /**
    * Begin a run of this driver, after the end of the newest run. From then on the driver of that
    * run can't write. `by` describes this driver, as JSON. Throws an IOException if other drivers
-   * begin again and again.
+   * begin again and again; `check` is called at the end, and may throw as well.
    */
-  def begin(by: String): Unit = settled {
+  def begin(by: String, check: () => Unit = () => ()): Unit = settled {
     owner = by
     var tries = 0
     while (!tryBegin()) {
@@ -61,6 +61,7 @@ final class RunLedger(
         s"$directory: other drivers of the query began $tries times while this one was starting. " +
           "Start the query on one host only")
     }
+    check()
   }
 
   /**

@@ -378,7 +378,7 @@ final class StoredCheckpoint(
       if (status(ResetNote.Name, isDriver = true).isDefined) {
         ResetNote.check(root.toString, new String(open(ResetNote.Name, isDriver = true), UTF_8))
       }
-      own.begin(StoredCheckpoint.owner(started))
+      own.begin(StoredCheckpoint.owner(started), () => checkHome())
       ledger = own
       synchronized {
         pending.clear(keepsMetadata = ledger.index.get(MetadataMarker.File).isEmpty)
@@ -394,6 +394,14 @@ final class StoredCheckpoint(
       deleteUnneeded()
       noteQuery(query)
     }
+
+  /** Throw an IOException if the checkpoint was exported or deleted before this run began. */
+  private def checkHome(): Unit = {
+    val home = Retry(settings)(store.get(CheckpointHome.Name))
+    if (!home.map(CheckpointHome.idOf(root.toString, _)).contains(id)) throw new IOException(
+      s"$root: the checkpoint was exported or deleted while the query was starting. This run has " +
+        "written nothing; start the query again")
+  }
 
   def isCurrent(other: String): Boolean = synchronized(run.contains(other))
 
