@@ -12,7 +12,8 @@ from tests.jars import Unavailable
 from tests.paths import ROOT
 from tests.spark.conftest import environment as spark_environment
 
-pytestmark = [pytest.mark.spark, pytest.mark.deep]
+# A test installs a Spark, compiles for it, and runs a suite beside other tests.
+pytestmark = [pytest.mark.spark, pytest.mark.deep, pytest.mark.timeout(1800)]
 NEWEST = "4.3"
 CHAIN = ["4.1.4", "4.2.1", NEWEST, "4.0.5"]
 # Each ordered pair of versions once.
@@ -34,7 +35,7 @@ def assert_pass(version: str, *tests: str) -> str:
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(
         command, cwd=ROOT, env={**environment(version), "SPARKLOG_TEST_DEPTH": "small"},
-        capture_output=True, text=True, timeout=590,
+        capture_output=True, text=True, timeout=1200,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout[-20_000:]
     return done.stdout
