@@ -44,9 +44,9 @@ class Bootstrapped:
 
     Attributes:
         path: The new checkpoint.
-        batch: The last micro-batch of the history; the query continues with the next one.
+        batch: The last micro-batch of the history; the query continues after it.
         rows: The rows of each stateful operator's state.
-        watermark_ms: The event-time watermark, in milliseconds since the epoch; 0 without one.
+        watermark_ms: The event-time watermark, in milliseconds since the epoch; or 0.
         took_ms: The duration, in milliseconds.
 
     Examples:
@@ -102,27 +102,27 @@ def bootstrap(
         query: Without `from_` the streaming DataFrame, unstarted. With `from_` a function, which
             gets a streaming DataFrame for each source, in place of the query's own, and returns the
             streaming DataFrame. State must not depend on anything else that differs from the query.
-        from_: The history of the query's source, or a list with that of each source. The rows of a
-            batch DataFrame are one micro-batch, so none of them is late. A streaming DataFrame is
-            read in its own micro-batches.
+        from_: The history of the query's source, or a list with the history of each source. The
+            rows of a batch DataFrame are a single micro-batch, so no row is late. A streaming
+            DataFrame is read in its own micro-batches.
         output_mode: The output mode of the query: append, update or complete.
-        scratch: A directory of the driver for temporary files, for a target in a bucket; by default
-            that of temporary files.
+        scratch: A directory of the driver for the temporary files of a target in a bucket; by
+            default the directory of the system.
         storage_options: Options of fsspec for a target in a bucket.
         fs: The file system of a local target; for tests.
         clock: The current time in milliseconds since the epoch; for tests.
 
     Raises:
-        InvalidRequestError: `target` exists, the query can't be started or fails, or it keeps no
+        InvalidRequestError: `target` exists, the query can't be started or fails, or it has no
             state.
         StorageUnavailableError: The disk or the store fails. A failed call leaves no new
             checkpoint. A killed call leaves a directory, which the next call for the same target
             removes, or in a bucket objects below `<target>.bootstrap-<id>/`.
 
     Cost:
-        That of the query over the history. The state is copied once by the driver if the target is
-        in a bucket, and renamed on a disk. A batch DataFrame is computed once for each use in the
-        query.
+        The cost of the query over the history. The state is copied once by the driver if the target
+        is in a bucket, and renamed on a disk. A batch DataFrame is computed once for each use in
+        the query.
 
     Examples:
         >>> from sparklog.checkpoint import bootstrap
@@ -133,7 +133,7 @@ def bootstrap(
         >>> print(made)
         /.../seeded has the state of the history (2 rows); its query continues with batch 1
 
-        The query itself starts with this checkpoint, and begins where the history ends:
+        Start the query with this checkpoint; its sources continue where the history ends:
 
         >>> live = spark.readStream.format("sparklog").option("startingOffsets", "latest")
         >>> flights = live.option("subscribe", "flights").load(log.path)

@@ -90,8 +90,8 @@ class StateChange:
         tables: Reads and writes state.
         copy: The copy, in Spark's own files, which is changed.
         batch: The newest batch of the copy.
-        provider: The new provider; None for the old one.
-        partitions: The new number of partitions; None for the old one.
+        provider: The new provider; None to continue with the old provider.
+        partitions: The new number of partitions; None to continue with the old number.
         template: The checkpoint of a changed query; None for the same query.
         compares: Whether to report the changed keys.
     """
@@ -134,7 +134,7 @@ class StateChange:
         Args:
             operator: The number of the operator.
             functions: Change the rows.
-            origin: The state to read; by default that of the copy.
+            origin: The state to read; by default the state of the copy.
             before: The digests of the origin, if they are known; otherwise the state is read once
                 more.
 

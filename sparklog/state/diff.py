@@ -29,7 +29,7 @@ class Difference:
     """The result of `diff`.
 
     Attributes:
-        batch: The batch whose state was compared.
+        batch: The batch after which the state was compared.
         rows: The number of rows that were compared, in each of the two checkpoints.
         families: The families that differ.
 

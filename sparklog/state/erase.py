@@ -47,7 +47,7 @@ class Erased:
         not_examined: The rows of operators that have the columns of no condition.
         still_there: The places that have the rows, or may have them: the original, and archives.
         restore_point: The path of the original after a change in place; else None.
-        is_dry_run: Whether nothing was kept.
+        is_dry_run: Whether no checkpoint was created.
         took_ms: The duration, in milliseconds.
 
     Examples:
@@ -102,14 +102,14 @@ def erase(
 ) -> Erased:
     """Create a checkpoint that continues after a batch without some rows of its state.
 
-    The original keeps the rows, also as the restore point of a change in place: delete it when the
-    query runs with the new checkpoint. The new checkpoint has only the state of the batch at which
-    it begins, so it has nothing of the rows.
+    The original still has the rows, also as the restore point of a change in place: delete it when
+    the query runs with the new checkpoint. The new checkpoint has the state of a single batch,
+    without the rows.
 
     Args:
         source: The checkpoint: a local path, or the URL of a checkpoint in a bucket.
         target: The new checkpoint: a local path, or a URL; None with `in_place`.
-        where: A condition in SQL, or several. A row that matches one of them is erased. A condition
+        where: A condition in SQL, or several. A row that matches any of them is erased. A condition
             applies to all rows that have its columns, in all operators, on both sides of joins, and
             in all state variables and timers of transformWithState. The columns are key, the struct
             of the operator's key, and value, the struct of a row's value. In addition, an entry of
@@ -117,10 +117,10 @@ def erase(
             ttlExpirationMs. In a list the condition applies to each value.
         to: The batch; by default the newest batch that the query can continue after.
         archives: URLs to which the checkpoint is archived; the report names their snapshots.
-        in_place: Replace the original, whose query is stopped, in a single step: a local directory,
-            or a checkpoint in runs. The report names the restore point, where the original is
-            kept: under another name, or in a bucket as a copy.
-        dry_run: Report, but keep nothing.
+        in_place: Replace the original in a single step, while its query is stopped: a local
+            directory, or a checkpoint in runs. The report names the restore point: the original
+            under another name, or in a bucket a copy of the original.
+        dry_run: Report, but create no checkpoint.
         scratch: A directory for temporary files, or a URL, as in `rewrite`.
         spark: The session, which has sparklog's jar; by default the active session.
         storage_options: Options of fsspec for checkpoints and archives in a bucket.

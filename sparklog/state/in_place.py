@@ -1,7 +1,7 @@
-"""Exchanges a checkpoint with a changed copy in a single step, and keeps the original.
+"""Exchanges a checkpoint with a changed copy in a single step.
 
 The copy is complete before the exchange, so a crash leaves either the old or the new checkpoint at
-the path, and the other one under the name of the restore point.
+the path, and the other checkpoint under the name of the restore point.
 """
 
 import contextlib
@@ -39,7 +39,7 @@ class Replacement:
 
 @contextlib.contextmanager
 def replacement(batches: Batches, batch: int, clock: Clock) -> Iterator[Replacement]:
-    """Prepare to replace a checkpoint whose query is stopped.
+    """Prepare to replace the checkpoint of a stopped query.
 
     Raises:
         InvalidRequestError: The checkpoint can't be replaced in a single step, or it has batches

@@ -269,7 +269,7 @@ def plain_view(
     Args:
         source: The batches of the checkpoint.
         batch: The batch.
-        scratch: The directory of the copy; by default that of temporary files.
+        scratch: The directory of the copy; by default the system's directory of temporary files.
         fs: The file system of the copy.
         clock: The current time in milliseconds since the epoch.
     """

@@ -105,11 +105,11 @@ def rebuild(
     Aggregations and deduplication without a watermark read all in a single micro-batch. Other state
     depends on how the rows were batched, so the recorded micro-batches are run again, each with its
     offsets, its watermark and its time. The same is done if the result of the single micro-batch
-    differs, as with collect_list or current_timestamp(). If the plans of the first micro-batches
-    are gone, a single one stands for them.
+    differs, as with collect_list or current_timestamp(). If Spark has removed the plans of the
+    first micro-batches, a single micro-batch replaces them.
 
-    The partitions that can be read must be equal in the rebuilt state. Otherwise nothing is
-    written: the sources may not have all rows any more, or the query may have changed.
+    The partitions that can be read must be equal in the rebuilt state. Otherwise no checkpoint is
+    created: the sources may not have all rows any more, or the query may have changed.
 
     Args:
         source: The checkpoint: a local path, or the URL of a checkpoint in a bucket.
@@ -117,8 +117,8 @@ def rebuild(
         query: The streaming DataFrame, unstarted, as in the query of the checkpoint.
         to: The batch; by default the newest committed batch.
         output_mode: The output mode of the query: append, update or complete.
-        scratch: A directory for temporary files; by default that of temporary files. Driver and
-            executors must reach it.
+        scratch: A directory for temporary files; by default the directory of the system. Driver
+            and executors must reach it.
         storage_options: Options of fsspec for checkpoints in a bucket.
         fs: The file system of the checkpoints; for tests.
         clock: The current time in milliseconds since the epoch; for tests.
@@ -126,7 +126,7 @@ def rebuild(
     Raises:
         InvalidRequestError: No state is lost, the state that is left differs, the query can't be
             started or fails, or `target` exists.
-        DataCorruptionError: Another file than one of state is damaged.
+        DataCorruptionError: A file is damaged that is not a file of state.
         StorageUnavailableError: The disk or the store fails. A failed call leaves no new
             checkpoint.
 
@@ -217,7 +217,7 @@ class _Comparison(NamedTuple):
         """Return `lost`.
 
         Raises:
-            InvalidRequestError: All partitions can be read, or the rebuilt state of one differs.
+            InvalidRequestError: All partitions can be read, or a rebuilt partition differs.
         """
         for operator, numbers in self.wrong.items():
             raise InvalidRequestError(

@@ -1,4 +1,4 @@
-"""`rewrite`: a fork of a checkpoint whose state is changed, moved to another provider, or both.
+"""`rewrite`: a fork of a checkpoint with changed state, in another provider, or both.
 
 The fork is built as Spark's own files in a directory beside the target. Spark's state store
 providers read the old state and write the new state, in a job with a task for each state partition.
@@ -35,9 +35,9 @@ class Rewritten:
         path: The original checkpoint.
         new_path: The new checkpoint; with `dry_run`, where it would be.
         batch: The batch after which the query of the new checkpoint continues.
-        operators: The operators whose state was written.
+        operators: The operators with new state.
         restore_point: The path of the original after a change in place; else None.
-        is_dry_run: Whether nothing was kept.
+        is_dry_run: Whether no checkpoint was created.
         took_ms: The duration, in milliseconds.
 
     Examples:
@@ -101,32 +101,32 @@ def rewrite(
     """Create a checkpoint that continues after a batch with changed state.
 
     Without `in_place` the original is unchanged, and its query may be running. The new checkpoint
-    has the same query id and the same batches, so sinks recognize its batches. It is of the same
-    kind as the original: log-backed, or files of Spark; in a bucket it is kept in runs.
+    has the same query id and the same batches, so sinks recognize its batches. The kind is that
+    of the original: log-backed, or files of Spark; in a bucket the new checkpoint is in runs.
 
     Args:
         source: The checkpoint: a local path, or the URL of a checkpoint in a bucket.
         target: The new checkpoint: a local path, or a URL; None with `in_place`.
         to: The batch; by default the newest batch that the query can continue after.
-        operator: The operator whose state `with_` changes.
+        operator: The operator of `with_`.
         with_: A function from a DataFrame with the columns partition_id, key and value, as Spark's
             reader `statestore` returns it, to a DataFrame with the same columns key and value. For
-            a join {"left": function, "right": function}, or one of them; for transformWithState
-            {state variable: function}, and "timers" for the timers. A list is one row per key,
-            whose value is the array of the list's values; an empty array removes the list.
+            a join {"left": function, "right": function}, or one side; for transformWithState
+            {state variable: function}, and "timers" for the timers. A list is a row per key
+            with an array of the list's values; an empty array removes the list.
         provider: "hdfs" or "rocksdb", for all operators; by default as before.
         partitions: The number of state partitions, for all operators; by default as before.
-        template: A checkpoint of a changed query, which has run at least one batch there with any
-            input. Schemas and settings come from it; `with_` returns rows of its columns. State
-            variables that only the changed query has begin empty, and others are dropped.
-        in_place: Replace the original, whose query is stopped, in a single step: a local directory,
-            or a checkpoint in runs. The report names the restore point, where the original is
-            kept: under another name, or in a bucket as a copy.
-        dry_run: Write the new state, and report it, but keep nothing.
-        scratch: A directory for temporary files, for a target in a bucket; by default that of
-            temporary files. For a local target they are beside the target. Driver and executors
-            must reach them. Where they share no disk, use a URL of Spark, such as s3a://bucket/tmp:
-            tasks then read and write copies of the state there.
+        template: A checkpoint in which the changed query has run at least a batch, with any input.
+            Schemas and settings come from it; `with_` returns rows of its columns. State
+            variables that only the changed query has are empty at first, and others are dropped.
+        in_place: Replace the original in a single step, while its query is stopped: a local
+            directory, or a checkpoint in runs. The report names the restore point: the original
+            under another name, or in a bucket a copy of the original.
+        dry_run: Write the new state, report it, and remove it.
+        scratch: A directory for the temporary files of a target in a bucket; by default the
+            directory of the system. For a local target they are beside the target. Driver and
+            executors must reach them. If they share no disk, use a URL of Spark, such as
+            s3a://bucket/tmp: tasks then read and write copies of the state there.
         spark: The session, which has sparklog's jar; by default the active session.
         storage_options: Options of fsspec for checkpoints in a bucket.
         fs: The file system of the checkpoints; for tests.
@@ -143,7 +143,7 @@ def rewrite(
 
     Cost:
         Reads and writes the state once, and reads it once more for the report. Two Spark jobs for
-        each operator, and one job for each function of a side of a join, a state variable or
+        each operator, and a job for each function of a side of a join, a state variable or
         timers: executors keep the returned rows in memory or on their disks until the state is
         written.
 

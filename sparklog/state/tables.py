@@ -259,7 +259,7 @@ class StateTables:
 
     @contextlib.contextmanager
     def streamed(self, frame: DataFrame) -> Iterator[DataFrame]:
-        """Yield a streaming DataFrame whose only micro-batch has the rows of a batch DataFrame."""
+        """Yield a streaming DataFrame whose single micro-batch is a batch DataFrame."""
         name = self._gateway.call(_SOURCE, "add", frame._jdf)
         try:
             reader = self.spark.readStream

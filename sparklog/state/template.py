@@ -38,9 +38,9 @@ class Template:
         return self.batches.offsets(self.batch).conf
 
     def state(self, old: OperatorState) -> OperatorState:
-        """Return the state that the changed query wants in the place of `old`.
+        """Return the state of the changed query that replaces `old`.
 
-        Provider and number of partitions are those of `old`.
+        Provider and number of partitions do not change.
 
         Raises:
             InvalidRequestError: The template has another operator there.
