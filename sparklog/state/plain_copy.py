@@ -32,6 +32,7 @@ from sparklog.fs import FileSystem, write_durably
 from sparklog.logdir.paths import store_url
 from sparklog.logdir.staged_directory import remove_all
 from sparklog.state.in_place import check_newest, replacement
+from sparklog.tiered.object_store.store import Store
 from sparklog.tiered.target import open_store
 
 Path = str | os.PathLike[str]
@@ -191,11 +192,8 @@ def plain_copy(
         with plain_view(source, batch, scratch=scratch, fs=fs, clock=clock) as plain:
 
             def put() -> None:
-                copy = CopyInRuns(store, "rewrite", clock)
                 there = relocated(plain, partial(below, spark_url(url)))
-                copy.write(plain, Truncation(batch, frozenset(), there))
-                copy.check_complete(batch)
-                copy.publish()
+                _put(store, plain, Truncation(batch, frozenset(), there), clock)
 
             yield PlainCopy(plain, url, f"file:{plain.path}", put)
         return
@@ -245,10 +243,7 @@ def _copy_for_new_run(
 
         def put() -> None:
             run.seal()
-            original = CopyInRuns(store, "rewrite", clock)
-            original.write(source.checkpoint, kept)
-            original.check_complete(batch)
-            original.publish()
+            _put(store, source.checkpoint, kept, clock)
             try:
                 changed = relocated(plain, partial(below, home))
                 run.replace(plain, Truncation(batch, frozenset(), changed))
@@ -258,6 +253,14 @@ def _copy_for_new_run(
                 raise
 
         yield PlainCopy(plain, url, f"file:{plain.path}", put, point)
+
+
+def _put(store: Store, checkpoint: Checkpoint, truncation: Truncation, clock: Clock) -> None:
+    """Write a checkpoint in runs at a new location."""
+    copy = CopyInRuns(store, "rewrite", clock)
+    copy.write(checkpoint, truncation)
+    copy.check_complete(truncation.batch)
+    copy.publish()
 
 
 @contextlib.contextmanager

@@ -27,6 +27,13 @@ MUTANTS = (
         f"{JOINS}::test_another_state_format",
     ),
     mutant(
+        "state-in-runs-nothing-restores-the-original",
+        "state/plain_copy.py",
+        "            _put(store, source.checkpoint, kept, clock)\n",
+        "",
+        "checkpoint/test_stored_copies.py::test_a_change_in_place_that_is_killed",
+    ),
+    mutant(
         "state-a-change-in-runs-leaves-a-restore-point-that-nobody-needs",
         "state/plain_copy.py",
         "                store.delete([listed.name for listed in store.list()])\n",
