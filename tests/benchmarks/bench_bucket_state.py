@@ -19,7 +19,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -303,6 +303,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--batches", type=int, help="Default: 60 before a restart, 300 of storage.")
+    parser.add_argument("--ours", action="store_true", help="Measure storage of sparklog alone.")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as home:
         try:
@@ -333,7 +334,8 @@ def main() -> None:
             batches = given.batches or 300
             print_header(f"Objects after {batches} micro-batches", "query", "manager", "objects",
                          "bytes")  # fmt: skip
-            bench.storage(LOADS[1], batches)
+            managers = (OURS,) if given.ours else LOADS[1].managers
+            bench.storage(replace(LOADS[1], managers=managers), batches)
         if given.only == "hour":
             print_header("Requests of an hour", "query", *DOLLARS, "all", "median, ms",
                          "micro-batches")  # fmt: skip

@@ -265,13 +265,6 @@ MUTANTS = (
         f"{REBUILD}::test_what_is_refused",
     ),
     mutant(
-        "state-a-rebuild-ignores-the-recorded-batches",
-        "state/rebuild.py",
-        "return sorted({first, batch}, reverse=True)",
-        "return [batch]",
-        f"{REBUILD}::test_times_of_micro_batches",
-    ),
-    mutant(
         "state-another-query-rebuilds",
         "state/rebuild.py",
         "if again.operators != plain.operators:",

@@ -193,6 +193,7 @@ def first_seen(rows: DataFrame) -> DataFrame:
     return timed.groupBy("k").agg(F.min("at"), F.collect_list("value"))
 
 
+@pytest.mark.deep
 def test_times_of_micro_batches(
     spark: SparkSession, ran: Callable[..., Path], tmp_path: Path
 ) -> None:

@@ -105,7 +105,7 @@ def test_joins_with_column_families(
 
 
 @pytest.mark.deep
-@pytest.mark.parametrize("format", ["2", "3", "4"])
+@pytest.mark.parametrize("format", ["2", "4"])
 def test_a_key_with_all_rows(
     spark: SparkSession, query: Query, tmp_path: Path, format: str
 ) -> None:
