@@ -96,7 +96,8 @@ private class SuiteRuns(path: Path, given: Configuration) extends CheckpointFile
 }
 
 /** Writes a copy of a file when it is complete. */
-private class Copied(output: CancellableFSDataOutputStream, path: Path, read: () => FSDataInputStream)
+private class Copied(output: CancellableFSDataOutputStream, path: Path,
+    read: () => FSDataInputStream)
     extends CancellableFSDataOutputStream(output) {
   private var done = false
 
