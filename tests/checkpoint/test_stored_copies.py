@@ -410,7 +410,7 @@ def test_a_change_through_a_bad_network(
     prepare, apply = CHANGES[change]
     outcomes = set()
 
-    for seed in range(by_depth(small=16, ci=60, all=1000)):
+    for seed in range(by_depth(small=16, ci=30, all=1000)):
         good = FaultStore(seed=seed)
         use(monkeypatch, good)
         prepare(good, path)
@@ -510,7 +510,7 @@ def test_a_change_in_place_through_a_bad_network(
 ) -> None:
     path, outcomes = golden("stateless"), set()
     faults = Faults(lost=0.1, busy=0.1, again=0.05, reset=0.05, late=0.05, late_ms=2_000)
-    for seed in range(by_depth(small=16, ci=40, all=1000)):
+    for seed in range(by_depth(small=16, ci=20, all=1000)):
         one, clock = InPlace(monkeypatch, path), ManualClock()
         bad = partial(FaultStore, clock=clock, seed=seed, faults=faults, attempts=2)
         one.use(bad(one.store.bucket), bad)

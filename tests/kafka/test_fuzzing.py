@@ -29,7 +29,7 @@ from tests.kafka.test_messages import filled, written
 from tests.waiting import until
 
 REQUESTS = by_depth(small=1200, ci=4000, all=20_000)
-SEEDS = by_depth(small=1, ci=2, all=6)
+SEEDS = by_depth(small=1, ci=1, all=6)
 DESTRUCTIVE = {
     Api.DELETE_TOPICS, Api.DELETE_RECORDS, Api.ALTER_CONFIGS, Api.INCREMENTAL_ALTER_CONFIGS,
     Api.CREATE_PARTITIONS, Api.DELETE_GROUPS, Api.OFFSET_DELETE, Api.CREATE_TOPICS,

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from sparklog.checkpoint import bootstrap, history, verify
 from sparklog.errors import InvalidRequestError
 from sparklog.session.setup import MANAGER
+from tests.depth import STATE_EVERY
 from tests.spark.versions import since
 from tests.state.operators import Counter, Output, session
 from tests.waiting import until
@@ -135,15 +136,15 @@ def run(query: DataFrame, mode: str, checkpoint: Path, last: int) -> Output:
 CASES = [
     (aggregation, "update", "hdfs", MANAGER),
 ]
-DEEP_CASES = [
-    (windows, "append", "rocksdb", None),
+DEEP_CASES = [  # CI runs every second one; test_rewrite.py has the operators of the others
     (session_windows, "append", "hdfs", None),
-    (drop_duplicates, "append", "changelog", None),
+    (windows, "append", "rocksdb", None),
     (drop_duplicates_within, "append", "rocksdb", MANAGER),
-    (join, "append", "hdfs", None),
+    (drop_duplicates, "append", "changelog", None),
     (transform_with_state, "update", "rocksdb", MANAGER),
-    (aggregation, "complete", "rocksdb", None),
+    (join, "append", "hdfs", None),
     (self_join, "append", "hdfs", None),
+    (aggregation, "complete", "rocksdb", None),
     (windows_of_windows, "append", FORMAT_2, MANAGER),
 ]
 
@@ -155,7 +156,7 @@ def inputs(spark: SparkSession, tmp_path: Path) -> Inputs:
 
 @pytest.mark.parametrize(
     ("query", "mode", "provider", "manager"),
-    [*CASES, *(pytest.param(*case, marks=pytest.mark.deep) for case in DEEP_CASES)],
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.deep) for case in DEEP_CASES[::STATE_EVERY])],
 )
 def test_the_history_of_a_table(
     spark: SparkSession,

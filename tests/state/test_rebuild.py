@@ -15,6 +15,7 @@ from sparklog.checkpoint.unfinished_reset import UnfinishedReset
 from sparklog.errors import DataCorruptionError, InvalidRequestError
 from sparklog.fs import LOCAL
 from sparklog.session.setup import MANAGER
+from tests.depth import STATE_EVERY
 from tests.state.operators import session
 from tests.state.test_bootstrap import (
     SCHEMA,
@@ -67,7 +68,7 @@ def quiet(spark: SparkSession, provider: str, manager: str | None) -> SparkSessi
 
 @pytest.mark.parametrize(
     ("query", "mode", "provider", "manager", "how"),
-    [*CASES, *(pytest.param(*case, marks=pytest.mark.deep) for case in DEEP_CASES)],
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.deep) for case in DEEP_CASES[::STATE_EVERY])],
 )
 def test_a_lost_partition(
     spark: SparkSession,

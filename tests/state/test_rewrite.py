@@ -32,6 +32,7 @@ from sparklog.errors import InvalidRequestError, LogLockedError
 from sparklog.fs import LOCAL, LocalFileSystem
 from sparklog.session.setup import MANAGER
 from sparklog.tiered import open_store
+from tests.depth import STATE_EVERY
 from tests.state.operators import (
     OPERATORS,
     Counter,
@@ -105,7 +106,7 @@ DEEP_CASES = [
 
 @pytest.mark.parametrize(
     ("operator", "before", "after", "manager", "format"),
-    [*CASES, *(pytest.param(*case, marks=pytest.mark.deep) for case in DEEP_CASES)],
+    [*CASES, *(pytest.param(*case, marks=pytest.mark.deep) for case in DEEP_CASES[::STATE_EVERY])],
 )
 def test_moved_state(
     spark: SparkSession,

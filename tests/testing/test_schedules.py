@@ -19,7 +19,7 @@ from sparklog.testing.scheduled_store import (
 from sparklog.testing.schedules import FaultRates, Process, Schedule
 from tests.depth import by_depth
 
-SEEDS = by_depth(small=30, ci=300, all=3000)
+SEEDS = by_depth(small=30, ci=100, all=3000)
 ROUGH = FaultRates(writes=0.2, reads=0.05, naps=0.01, kills=0.01)
 
 

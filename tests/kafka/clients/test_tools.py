@@ -14,7 +14,7 @@ from tests.kafka.clients.servers import Server
 
 pytestmark = pytest.mark.kafka
 
-RECORDS = by_depth(small=2000, ci=50_000, all=200_000)
+RECORDS = by_depth(small=2000, ci=10_000, all=200_000)
 
 
 def _events(done: Done, name: str) -> list[dict[str, Any]]:
