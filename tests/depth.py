@@ -74,7 +74,7 @@ SWAP_RECOVERIES: Final = by_depth(small=4, ci=6, all=8)
 # Every `deep`th crash has its recovery crashed at every call, too.
 RECRASH_EVERY: Final = by_depth(small=64, ci=36, all=6)
 # Bits flipped in each file, evenly spread.
-FLIPS: Final = by_depth(small=12, ci=16, all=60)
+FLIPS: Final = by_depth(small=12, ci=24, all=60)
 # Of the calls of a ledger's repair every such one is cut.
 REPAIR_CUT_STEP: Final = by_depth(small=23, ci=14, all=1)
 # Schedules of a ledger of runs: 0.1 s each.
