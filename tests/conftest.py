@@ -71,6 +71,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     asked = set(re.findall(r"\w+", config.option.markexpr))
     out = depth.LEFT_OUT if not asked & {"deep", "slow"} else set[str]()
     left = {item for item in items if any(item.get_closest_marker(mark) for mark in out)}
+    if out:
+        names = depth.LEFT_OUT_BY_NAME
+        left |= {item for item in items if names and item.nodeid.startswith(names)}
     if left:
         config.hook.pytest_deselected(items=list(left))
         items[:] = [item for item in items if item not in left]

@@ -27,12 +27,12 @@ SUITE: Final = (
     "tests/spark/test_error_texts.py", "tests/state/test_changes.py", "tests/state/test_rewind.py",
     "tests/jvm/test_checkpoint.py",
 )  # fmt: skip
-"""CI's suite for each: sink, source, both data paths, checkpoints over a restart, tools."""
+"""A night's suite for each: sink, source, both data paths, checkpoints over a restart, tools."""
 CORE: Final = (
     "tests/spark/test_sink.py", "tests/spark/test_jvm_datasource.py",
     "tests/spark/test_row_staging.py", "tests/spark/test_state.py", "tests/jvm/test_checkpoint.py",
 )  # fmt: skip
-"""CI's suite for versions between the oldest and the installed one: where their Scala differs."""
+"""CI's suite, for the oldest version: where its Scala differs most."""
 ALL: Final = ("tests/spark", "tests/state", "tests/jvm", "tests/source", "tests/sink")
 
 

@@ -35,7 +35,7 @@ from tests.waiting import until
 __all__ = ["no_driver_is_left"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.deep, pytest.mark.s3]
-KILLS = by_depth(small=1, ci=2, all=50)
+KILLS = by_depth(small=1, ci=1, all=50)
 BATCHES = by_depth(small=20, ci=120, all=120)
 EXECUTOR_KILLS = by_depth(small=1, ci=1, all=3)
 
