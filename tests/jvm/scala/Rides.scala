@@ -38,6 +38,7 @@ object Rides extends Operations {
 
     keeper.setDaemon(true)
     keeper.start()
+    memory.create(CheckpointHome.Name, CheckpointHome.encode("id"))
 
     override protected def acknowledgedCount: Int = acknowledged.size
 
