@@ -342,18 +342,21 @@ def _without_watermark(plan: MetadataLogFile) -> MetadataLogFile:
 
 def _compare(tables: StateTables, plain: Batches, batch: int, replay: _Replay) -> _Comparison:
     """Compare the rebuilt state with the state partitions that can be read."""
-    found = _Comparison({}, {}, 0, {})
+    lost, wrong = dict[int, list[int]](), dict[int, list[int]]()
+    equal, digests = 0, {}
     root = f"file:{plain.checkpoint.path}"
     for operator, state in replay.states.items():
         old = tables.digests_or_faults(operator_state(plain, operator, batch, root))
-        found.digests[operator] = new = tables.digests(state)
-        lost = [number for number, each in enumerate(old) if isinstance(each, str)]
-        wrong = [
+        digests[operator] = new = tables.digests(state)
+        gone = [number for number, each in enumerate(old) if isinstance(each, str)]
+        different = [
             number
             for number in range(max(len(old), len(new)))
-            if number not in lost and old[number : number + 1] != new[number : number + 1]
+            if number not in gone and old[number : number + 1] != new[number : number + 1]
         ]
-        found.lost.update({operator: lost} if lost else {})
-        found.wrong.update({operator: wrong} if wrong else {})
-        found = found._replace(equal=found.equal + len(old) - len(lost))
-    return found
+        if gone:
+            lost[operator] = gone
+        if different:
+            wrong[operator] = different
+        equal += len(old) - len(gone)
+    return _Comparison(lost, wrong, equal, digests)
